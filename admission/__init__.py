@@ -1,0 +1,1 @@
+"""Adaptive admission control for LLM inference servers."""

@@ -1,0 +1,1 @@
+"""Generated from proto/admission/v1. Do not edit: `make proto`."""
