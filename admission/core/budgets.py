@@ -1,0 +1,142 @@
+"""May the head of the queue run now? The five budgets, in the order of the law, and the forecast that refuses."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from admission.core.cost import Cost
+from admission.core.gates.base import Hold, Refuse
+from admission.core.model import Ticket, Why
+from admission.core.recovery import Recovery
+from admission.core.target import Target
+from admission.vocabulary import Reason, SignalKind
+
+
+class Block(IntEnum):
+    """What keeps a ticket waiting."""
+
+    SLOTS = 1
+    STALL = 2
+    LIMIT = 3
+    KV = 4
+    PREFILL = 5
+    OVER_SLO = 6
+
+
+class Forecast(NamedTuple):
+    """Predicted TTFT against what the ticket can stand, in seconds."""
+
+    ttft_s: float
+    allowed_s: float
+    over_slo: bool
+
+
+class Budgets:
+    """Reads the target, changes nothing."""
+
+    def __init__(self, target: Target, recovery: Recovery) -> None:
+        self._target = target
+        self._recovery = recovery
+
+    def gate(self, ticket: Ticket, now: float) -> Hold | Refuse | None:
+        """The first gate that says no or not yet; the outage counts as one."""
+        if self._recovery.closed and not self._recovery.may_probe(now):
+            return Refuse(Reason.OUTAGE, self._recovery.why, self._recovery.retry_after_s(now))
+        hold: Hold | None = None
+        for gate in self._target.gates.values():
+            answer = gate.check(ticket, idle=self._target.idle, now=now)
+            if isinstance(answer, Refuse):
+                return answer
+            hold = hold or answer
+        return hold
+
+    def forecast(self, ticket: Ticket, cost: Cost, waited_s: float, now: float) -> Forecast | None:
+        """The predicted TTFT of a ticket whose class has a TTFT SLO. None: nothing to predict."""
+        slo_s = self._target.class_config(ticket.priority).slo.ttft_for(cost.prompt)
+        if slo_s is None:
+            return None
+        prefill = self._target.prefill
+        allowed_s = prefill.config.refuse_share * slo_s
+        over_slo = prefill.alone(cost.prompt) > allowed_s
+        return Forecast(
+            waited_s + prefill.forecast(cost.prompt, self._target.ledger, now), allowed_s, over_slo
+        )
+
+    def hopeless(self, forecast: Forecast | None, now: float) -> bool:
+        """Refuse at once? Not a probe on a quiet engine, nor a ticket that no engine could serve in time."""
+        if forecast is None or forecast.over_slo or forecast.ttft_s <= forecast.allowed_s:
+            return False
+        target = self._target
+        quiet_s = 0.5 * target.prefill.slo_s
+        return bool(target.ledger.pending) or now - target.marks.admitted_at <= quiet_s
+
+    def never_fits(self, cost: Cost, now: float) -> Why | None:
+        """A prompt larger than the engine's whole KV cache."""
+        capacity = self._target.kv_capacity(now)
+        if capacity is None or cost.prompt < capacity:
+            return None
+        return Why(
+            f"prompt of {cost.prompt} tokens, the engine holds {capacity:.0f}",
+            cost.prompt,
+            capacity,
+            "tokens",
+        )
+
+    def block(self, ticket: Ticket, cost: Cost, forecast: Forecast | None, now: float) -> Block | None:
+        """What keeps this ticket from running now; an idle engine always takes one."""
+        if self._target.idle:
+            return None
+        if forecast is not None and forecast.over_slo and self._target.ledger.over_slo:
+            return Block.OVER_SLO
+        if self._slots_full(now):
+            return Block.SLOTS
+        if self._target.prefill.stalled(self._target.ledger, now):
+            return Block.STALL
+        if not self._fits_limit(ticket, cost, now):
+            return Block.LIMIT
+        if not self._fits_kv(ticket, cost, now):
+            return Block.KV
+        return None if self._fits_prefill(ticket, cost, now) else Block.PREFILL
+
+    def _slots_full(self, now: float) -> bool:
+        target = self._target
+        room = target.slots.room(target.finishes.per_second(now), now)
+        return room is not None and target.ledger.counted + target.untracked_count(now) >= room
+
+    def _fits_limit(self, ticket: Ticket, cost: Cost, now: float) -> bool:
+        target = self._target
+        limit = target.limit.value * (1.0 - target.config.limit_room) ** ticket.priority
+        return target.ledger.used + target.untracked_tokens(now) + cost.total <= limit
+
+    def _fits_kv(self, ticket: Ticket, cost: Cost, now: float) -> bool:
+        target = self._target
+        capacity = target.kv_capacity(now)
+        if capacity is None:
+            return True
+        share = target.config.kv_forecast.output_share if ticket.stream else 0.6
+        expected = target.ledger.kv_expected + cost.prompt + share * cost.output
+        scale = 1.0 if target.kv_scale.value is None else target.kv_scale.value
+        return scale * expected <= target.config.kv_forecast.set_point * capacity - self.foreign_kv(
+            capacity, now
+        )
+
+    def foreign_kv(self, capacity: float, now: float) -> float:
+        """KV tokens that untracked work holds: its share of what the engine runs."""
+        target = self._target
+        on_engine = (target.engine.value(SignalKind.RUNNING, now) or 0.0) + (
+            target.engine.value(SignalKind.WAITING, now) or 0.0
+        )
+        ratio = target.kv_gate.ratio
+        if not on_engine or ratio is None:
+            return 0.0
+        return ratio * capacity * min(1.0, target.untracked_count(now) / on_engine)
+
+    def _fits_prefill(self, ticket: Ticket, cost: Cost, now: float) -> bool:
+        target = self._target
+        if not target.ledger.pending:
+            return True
+        budget = (
+            target.prefill.budget(target.ledger, now) * (1.0 - target.config.prefill_room) ** ticket.priority
+        )
+        return target.ledger.pending_prompt + cost.prompt <= budget

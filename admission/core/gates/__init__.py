@@ -1,0 +1,1 @@
+"""One file per gate: a yes, not yet or no before the limit."""

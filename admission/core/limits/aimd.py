@@ -1,0 +1,153 @@
+"""AIMD on KV tokens: additive increase while the budget binds, decrease in proportion to the excess of TPOT."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from admission.core.limits.base import Load, algorithm
+from admission.core.model import Why
+from admission.vocabulary import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AimdConfig:
+    """The law's constants. Its optimum is flat: change the SLO, not these."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    algorithm: Literal["aimd"] = "aimd"
+    initial_tokens: int = 32_000
+    floor_tokens: int = 2_000
+    ceiling_tokens: int = 1 << 40
+    slow_start: float = 1.2
+    dead_zone: float = 0.05
+    reentry: float = 0.4
+    """Over this much room the increase is a slow start again."""
+    min_step_ratio: float = 0.002
+    """A step is one mean request, and never less than this share of the limit."""
+    cut_gain: float = 0.5
+    max_cut: float = 0.3
+    congestion_cut: float = 0.15
+    congestion_hold_s: float = 2.0
+    effect_margin: float = 1.02
+    """A cut has taken effect when no more than this times the limit is in use."""
+    idle_factor: float = 1.25
+    """While something else binds, the limit sinks to this times what was in use at most."""
+    idle_decay: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.floor_tokens <= self.initial_tokens <= self.ceiling_tokens:
+            raise ValueError("need 1 <= floor_tokens <= initial_tokens <= ceiling_tokens")
+        if not self.slow_start > 1.0:
+            raise ValueError(f"slow_start must be over 1, not {self.slow_start}")
+        for name in (
+            "dead_zone",
+            "reentry",
+            "min_step_ratio",
+            "cut_gain",
+            "max_cut",
+            "congestion_cut",
+            "idle_decay",
+        ):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(f"{name} must be at least 0 and under 1, not {getattr(self, name)}")
+
+
+@algorithm("aimd", AimdConfig)
+class Aimd:
+    """The default limit."""
+
+    name = "aimd"
+
+    def __init__(self, config: AimdConfig) -> None:
+        self.config = config
+        self.value = config.initial_tokens
+        self._slow_start_to: float | None = float(config.ceiling_tokens)
+        self._last_good = config.initial_tokens
+        self._hold_until = 0.0
+        self._peak = 0.0
+
+    def override(self, value: int) -> None:
+        """Go on from this value."""
+        self.value = min(max(1, value), self.config.ceiling_tokens)
+
+    def reconfigure(self, config: AimdConfig) -> None:
+        """Other constants, within the new bounds."""
+        self.config = config
+        self._set(self.value)
+
+    def after_outage(self) -> None:
+        """Half the old limit, then slow start up to the last good one."""
+        self._slow_start_to = float(max(self._last_good, self.value))
+        self._set(self.value / 2)
+
+    def on_tick(self, load: Load, now: float) -> Why | None:
+        """One step of the law."""
+        # The peak fades over about half a minute, so that one busy moment does not hold the limit up for ever.
+        self._peak = max(self._peak * 0.97, load.used)
+        if load.frozen:
+            return None
+        if load.congested is not None:
+            return self._congested(load, load.congested, now)
+        if load.excess is None:
+            return None
+        if load.excess < 0:
+            return self._decrease(load, load.excess)
+        if load.excess > self.config.dead_zone and not load.kv_hot:
+            why = self._increase(load, load.excess)
+            if why is not None:
+                return why
+        return self._sink(load)
+
+    def _effective(self, load: Load) -> bool:
+        """Has the last cut taken effect? Until then another would punish the same congestion twice."""
+        room = max(0.0, self.config.effect_margin * self.value - load.untracked)
+        return load.used <= room or load.in_flight <= 1
+
+    def _congested(self, load: Load, why: Why, now: float) -> Why | None:
+        if now < self._hold_until or not self._effective(load):
+            return None
+        self._hold_until = now + self.config.congestion_hold_s
+        self._slow_start_to = None
+        return self._moved(
+            min(self.value, load.used + load.untracked) * (1 - self.config.congestion_cut), why
+        )
+
+    def _decrease(self, load: Load, excess: float) -> Why | None:
+        if not self._effective(load):
+            return None
+        self._slow_start_to = None
+        cut = min(self.config.max_cut, self.config.cut_gain * -excess)
+        return self._moved(min(self.value, 1.1 * (load.used + load.untracked)) * (1 - cut), load.excess_why)
+
+    def _increase(self, load: Load, excess: float) -> Why | None:
+        used = load.used + load.untracked
+        binds = (load.refused_for_limit or used >= 0.85 * self.value) and used >= 0.6 * self.value
+        if not binds:
+            return None
+        self._last_good = self.value
+        if excess > self.config.reentry or self._in_slow_start():
+            return self._moved(self.value * self.config.slow_start, load.excess_why)
+        return self._moved(
+            self.value + max(load.mean_cost, self.config.min_step_ratio * self.value), load.excess_why
+        )
+
+    def _in_slow_start(self) -> bool:
+        return self._slow_start_to is not None and self.value < self._slow_start_to
+
+    def _sink(self, load: Load) -> Why | None:
+        """While another budget binds, an unused limit is a burst waiting to happen."""
+        target = self.config.idle_factor * (self._peak + load.untracked)
+        if not load.refused_for_other or load.refused_for_limit or self.value <= target:
+            return None
+        why = Why("another budget binds: unused limit sinks", load.used, target, "tokens", Source.LAW)
+        return self._moved(max(target, self.value * (1 - self.config.idle_decay)), why)
+
+    def _moved(self, value: float, why: Why) -> Why | None:
+        before = self.value
+        self._set(value)
+        return why if self.value != before else None
+
+    def _set(self, value: float) -> None:
+        self.value = int(min(max(value, self.config.floor_tokens), self.config.ceiling_tokens))

@@ -1,0 +1,47 @@
+"""A limit that an operator sets and nobody moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from admission.core.limits.base import Load, algorithm
+from admission.core.model import Why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedConfig:
+    """Tokens that may be in flight."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    algorithm: Literal["fixed"] = "fixed"
+    limit_tokens: int = 100_000
+
+    def __post_init__(self) -> None:
+        if self.limit_tokens < 1:
+            raise ValueError(f"limit_tokens must be at least 1, not {self.limit_tokens}")
+
+
+@algorithm("fixed", FixedConfig)
+class Fixed:
+    """Stands still."""
+
+    name = "fixed"
+
+    def __init__(self, config: FixedConfig) -> None:
+        self.value = config.limit_tokens
+
+    def on_tick(self, load: Load, now: float) -> Why | None:
+        """Never moves."""
+
+    def override(self, value: int) -> None:
+        """Go on from this value."""
+        self.value = max(1, value)
+
+    def reconfigure(self, config: FixedConfig) -> None:
+        """The operator's new value."""
+        self.value = config.limit_tokens
+
+    def after_outage(self) -> None:
+        """An outage says nothing about a limit that was chosen by hand."""

@@ -1,0 +1,154 @@
+"""Is decoding too slow? TPOT against its SLO, from streams in progress, finished requests, the scrape, and spans."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from admission.core.ledger import Permit
+from admission.core.model import Why
+from admission.core.stats import SmoothedInTime, low_quantile
+from admission.vocabulary import PriorityClass, Source
+
+LIVE_WINDOW_S = 5.0
+FINISHED_WINDOW_S = 10.0
+WIDEST_WINDOW_S = 30.0
+MIN_STREAMS = 8
+QUANTILE = 0.9
+
+
+class Excess(NamedTuple):
+    """1 - TPOT/SLO and where it came from: under 0 is congestion."""
+
+    value: float
+    why: Why
+
+
+class _Ended(NamedTuple):
+    at: float
+    began_at: float
+    ratio: float
+    tpot_s: float
+
+
+Tokens = Callable[[Permit], float]
+
+
+def live_tpot(permit: Permit, tokens_per_chunk: float, now: float) -> float | None:
+    """TPOT of a stream in progress over the last five seconds, in seconds; None: too little seen."""
+    if permit.first_token_at is None or permit.last_chunk_at is None:
+        return None
+    since, before = permit.marks[0] if permit.marks else (permit.first_token_at, 1)
+    # A stream that stands still counts up to now: it need not go on to be evidence.
+    until = permit.last_chunk_at if now - permit.last_chunk_at < 1.0 else now
+    tokens = (permit.chunks - before) * tokens_per_chunk
+    elapsed_s = until - since
+    if elapsed_s < 0.5 and tokens < 8:
+        return None
+    return elapsed_s / max(tokens, 1.0) if elapsed_s > 0 else None
+
+
+class Pace:
+    """Collects TPOT over SLO from every source, and answers once a second with the worst."""
+
+    def __init__(self) -> None:
+        self._finished: list[deque[_Ended]] = [deque(maxlen=512) for _ in PriorityClass]
+        self._spans: deque[_Ended] = deque(maxlen=30)
+        self._scraped = SmoothedInTime(2.5)
+        self._scraped_at = float("-inf")
+        self._generated: tuple[float, float] | None = None
+        self._span_cut_at = float("-inf")
+
+    def on_finished(self, permit: Permit, tpot_s: float, slo_s: float, now: float) -> None:
+        """A request of ours ended."""
+        ended = _Ended(now, permit.admitted_at, tpot_s / slo_s, tpot_s)
+        self._finished[permit.ticket.priority].append(ended)
+
+    def on_span(self, tpot_s: float, slo_s: float, e2e_s: float, now: float) -> None:
+        """A span told of a finished request."""
+        self._spans.append(_Ended(now, now - e2e_s, tpot_s / slo_s, tpot_s))
+
+    def on_generated(self, total: float, decoding: float, slo_s: float, now: float) -> None:
+        """The engine's count of generated tokens: time times streams over tokens is the mean TPOT."""
+        before, self._generated = self._generated, (now, total)
+        if before is None or total <= before[1] or now <= before[0] or decoding < 1:
+            return
+        # 0.9: a mean stands in for a quantile. Capped, so that one bad interval does not linger.
+        ratio = decoding * (now - before[0]) / (total - before[1]) / (0.9 * slo_s)
+        self._scraped.add(min(ratio, 2.0), now)
+        self._scraped_at = now
+
+    def lost_scrape(self) -> None:
+        """A failed scrape: what it said before is forgotten, since a stale mean steers wrong."""
+        self._generated = None
+        self._scraped.forget()
+
+    def excess(self, live: Iterable[tuple[Permit, float, float]], now: float) -> Excess | None:
+        """The worst of what the sources say; `live` has (permit, TPOT, SLO) of streams in progress."""
+        per_class: list[list[float]] = [[] for _ in PriorityClass]
+        streams = 0
+        for permit, tpot_s, slo_s in live:
+            per_class[permit.ticket.priority].append(tpot_s / slo_s)
+            streams += 1
+        answers = [self._own(per_class, now)]
+        if streams < MIN_STREAMS:
+            # With streams to look at the coarser sources only add noise.
+            answers += [self._from_scrape(now), self._from_spans(now)]
+        return min((answer for answer in answers if answer is not None), key=lambda e: e.value, default=None)
+
+    def _own(self, live: list[list[float]], now: float) -> Excess | None:
+        worst: tuple[float, int] | None = None
+        pooled: list[float] = []
+        for rank, ratios in enumerate(live):
+            ended = self._recent(self._finished[rank], now, MIN_STREAMS - len(ratios))
+            values = ratios + ended
+            pooled += values
+            if len(values) >= MIN_STREAMS:
+                ratio = low_quantile(sorted(values), QUANTILE)
+                worst = max(worst or (ratio, len(values)), (ratio, len(values)))
+        if worst is None and len(pooled) >= 2:
+            worst = (low_quantile(sorted(pooled), QUANTILE), len(pooled))
+        if worst is None:
+            return None
+        return _excess(worst[0], Source.OWN, f"n={worst[1]}")
+
+    @staticmethod
+    def _recent(ended: deque[_Ended], now: float, wanted: int) -> list[float]:
+        """Requests begun and finished within the window; it widens while there are too few."""
+        found: list[float] = []
+        for one in reversed(ended):
+            age_s = now - one.began_at
+            if age_s > WIDEST_WINDOW_S or (age_s > FINISHED_WINDOW_S and len(found) >= wanted):
+                break
+            found.append(one.ratio)
+        return found
+
+    def _from_scrape(self, now: float) -> Excess | None:
+        if self._scraped.value is None or now - self._scraped_at > LIVE_WINDOW_S:
+            return None
+        return _excess(self._scraped.value, Source.SCRAPE, "mean of the engine's token counter")
+
+    def _from_spans(self, now: float) -> Excess | None:
+        recent = [one for one in self._spans if now - one.at <= FINISHED_WINDOW_S]
+        if len(recent) < 3:
+            return None
+        answer = _excess(
+            low_quantile(sorted(one.ratio for one in recent), QUANTILE), Source.SPANS, f"n={len(recent)}"
+        )
+        return self._paced(answer, recent, now)
+
+    def _paced(self, answer: Excess, recent: list[_Ended], now: float) -> Excess | None:
+        """Finished requests tell of the past: they cut once per service time, not each second."""
+        if answer.value >= 0:
+            return answer
+        median_s = low_quantile(sorted(one.at - one.began_at for one in recent), 0.5)
+        if now - self._span_cut_at < min(5.0, 0.5 * median_s):
+            return None
+        self._span_cut_at = now
+        return answer
+
+
+def _excess(ratio: float, source: Source, detail: str) -> Excess:
+    why = Why(f"TPOT is {ratio:.2f} of its SLO ({source}, {detail})", ratio, 1.0, "ratio", source)
+    return Excess(1.0 - ratio, why)

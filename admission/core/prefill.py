@@ -1,0 +1,124 @@
+"""The prefill budget P, which guards TTFT: how many prompt tokens may wait for their first token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from admission.core.ledger import Ledger, Permit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillConfig:
+    """Constants of the budget. Times scale with the TTFT SLO; figures in tokens are those for an SLO of 2 s."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    share: float = 0.25
+    """Of the TTFT SLO that the engine's prefill may take."""
+    refuse_share: float = 0.9
+    """A ticket whose forecast TTFT is over this share of its SLO is refused at once."""
+    initial_rate: float = 8_000.0
+    decay: float = 0.97
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.share <= 1.0:
+            raise ValueError(f"share must be over 0 and at most 1, not {self.share}")
+        if not 0.0 < self.refuse_share <= 1.0:
+            raise ValueError(f"refuse_share must be over 0 and at most 1, not {self.refuse_share}")
+        if not self.initial_rate > 0:
+            raise ValueError(f"initial_rate must be over 0, not {self.initial_rate}")
+        if not 0.0 < self.decay < 1.0:
+            raise ValueError(f"decay must be between 0 and 1, not {self.decay}")
+
+
+class Prefill:
+    """Measures the engine's prefill rate in prompt tokens per second, and forecasts TTFT with it."""
+
+    def __init__(self, config: PrefillConfig) -> None:
+        self.config = config
+        self.slo_s = 2.0
+        self._tokens = 0.0
+        self._seconds = 0.0
+        self._seen = 0.0
+        self.last_first_token_at = float("-inf")
+        self.restored: float | None = None
+
+    def forget(self) -> None:
+        """The engine restarted: what it could do before says nothing."""
+        self._tokens = self._seconds = self._seen = 0.0
+        self.restored = None
+
+    @property
+    def scale(self) -> float:
+        """The SLO over the 2 s that the law's figures were found for."""
+        return self.slo_s / 2.0
+
+    @property
+    def known(self) -> bool:
+        """Enough first tokens seen to trust the rate."""
+        return self._seen >= 20_000 * self.scale
+
+    @property
+    def trusted(self) -> bool:
+        """Measured now, or saved from an earlier run."""
+        return self.known or self.restored is not None
+
+    @property
+    def rate(self) -> float:
+        """Prompt tokens per second: measured, else restored, else the initial guess."""
+        if self.known and self._seconds > 0:
+            return self._tokens / self._seconds
+        return self.restored if self.restored is not None else self.config.initial_rate
+
+    def on_first_token(self, permit: Permit, now: float) -> None:
+        """Learn from a first token."""
+        ttft_s = max(now - permit.admitted_at, 1e-4)
+        self.last_first_token_at = max(now, self.last_first_token_at)
+        if permit.ahead >= 1_500 * self.scale or ttft_s > 0.25 * self.slo_s:
+            self._tokens = self._tokens * self.config.decay + permit.ahead
+            self._seconds = self._seconds * self.config.decay + ttft_s
+        self._seen += permit.cost.prompt
+
+    def censored(self, ledger: Ledger, now: float) -> float:
+        """The rate, lowered by a request that is late now: it need not end to be evidence."""
+        oldest = next(iter(ledger.pending.values()), None)
+        if oldest is None:
+            return self.rate
+        age_s = now - oldest.admitted_at
+        if age_s <= 0.15 * self.slo_s:
+            return self.rate
+        return min(self.rate, max(oldest.ahead, 500 * self.scale) / age_s)
+
+    def steer(self, waiting: float, *, binds: bool) -> None:
+        """Without any first token to see: the engine's own queue tells whether the rate is too high."""
+        if waiting > 2:
+            self.restored = max(self.rate * 0.9, 100.0)
+        elif waiting == 0 and binds:
+            self.restored = self.rate * 1.05
+
+    def budget(self, ledger: Ledger, now: float) -> float:
+        """P, in prompt tokens."""
+        return max(512 * self.scale, self.config.share * self.slo_s * self.censored(ledger, now))
+
+    def forecast(self, prompt: int, ledger: Ledger, now: float) -> float:
+        """Seconds from admission now to the first token of such a prompt."""
+        return (ledger.pending_prompt + prompt) / self._cautious(ledger, now)
+
+    def alone(self, prompt: int) -> float:
+        """Seconds to its first token on an engine that has nothing else to prefill."""
+        return prompt / (self.rate if self.trusted else max(self.rate, 20_000.0))
+
+    def _cautious(self, ledger: Ledger, now: float) -> float:
+        if not self.trusted:
+            return max(self.rate, 20_000.0)
+        return max(self.censored(ledger, now), 500.0)
+
+    def stalled(self, ledger: Ledger, now: float) -> bool:
+        """Has prefill stood still for longer than the oldest pending prompt can explain?"""
+        oldest = next(iter(ledger.pending.values()), None)
+        if oldest is None or not oldest.ticket.stream:
+            return False
+        still_s = now - max(self.last_first_token_at, oldest.admitted_at)
+        rate = max(self.rate, 4_000.0) if self.trusted else 20_000.0
+        return still_s > 0.15 * self.slo_s and oldest.cost.prompt / rate < still_s / 3

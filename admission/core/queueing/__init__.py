@@ -1,0 +1,1 @@
+"""Where tickets wait: bounded, by class, first come first served within one."""

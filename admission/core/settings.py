@@ -1,0 +1,128 @@
+"""Everything that configures one target's controller; it builds without arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from admission.core.cost import CostConfig
+from admission.core.gates.drain import DrainConfig
+from admission.core.gates.kv import KvConfig
+from admission.core.gates.vram import VramConfig
+from admission.core.leases import LeaseConfig
+from admission.core.limits.aimd import AimdConfig
+from admission.core.limits.fixed import FixedConfig
+from admission.core.prefill import PrefillConfig
+from admission.core.recovery import RecoveryConfig
+from admission.core.slo import BACKGROUND_SLO, INTERACTIVE_SLO, SloConfig
+from admission.vocabulary import Mode, PriorityClass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassConfig:
+    """One priority class: its SLO, and how long and how many of it may wait."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    slo: SloConfig = INTERACTIVE_SLO
+    patience_s: float | None = None
+    """None: three quarters of the TTFT SLO, or 10 s without one."""
+    queue_tickets: int = 1_000
+    queue_rate_s: float = 2.0
+    """Prompt tokens that may wait, in seconds of the measured prefill rate."""
+
+    def __post_init__(self) -> None:
+        if self.patience_s is not None and not self.patience_s >= 0:
+            raise ValueError(f"patience_s must not be negative, not {self.patience_s}")
+        if self.queue_tickets < 0:
+            raise ValueError(f"queue_tickets must not be negative, not {self.queue_tickets}")
+        if not self.queue_rate_s > 0:
+            raise ValueError(f"queue_rate_s must be over 0, not {self.queue_rate_s}")
+
+    @property
+    def patience(self) -> float:
+        """How long a ticket waits that does not say, in seconds."""
+        if self.patience_s is not None:
+            return self.patience_s
+        return 10.0 if self.slo.ttft_s is None else 0.75 * self.slo.ttft_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryAfterConfig:
+    """Bounds of Retry-After in seconds, and its jitter as a share."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    min_s: float = 1.0
+    max_s: float = 60.0
+    jitter: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.min_s <= self.max_s:
+            raise ValueError("need 0 < min_s <= max_s")
+        if not 0.0 <= self.jitter < 1.0:
+            raise ValueError(f"jitter must be at least 0 and under 1, not {self.jitter}")
+
+
+def default_classes() -> dict[PriorityClass, ClassConfig]:
+    """The three classes as they are when nobody says otherwise."""
+    return {
+        PriorityClass.INTERACTIVE: ClassConfig(),
+        PriorityClass.BATCH: ClassConfig(
+            slo=BACKGROUND_SLO, patience_s=60.0, queue_tickets=10_000, queue_rate_s=20.0
+        ),
+        PriorityClass.INTERNAL: ClassConfig(slo=BACKGROUND_SLO, patience_s=10.0),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvForecastConfig:
+    """Expected KV of everything admitted stays under this share of the engine's capacity."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    set_point: float = 0.92
+    output_share: float = 0.4
+    """Of its predicted output that a streaming request is expected to hold at the peak; 0.6 when it does not stream."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.set_point <= 1.0:
+            raise ValueError(f"set_point must be over 0 and at most 1, not {self.set_point}")
+        if not 0.0 < self.output_share <= 1.0:
+            raise ValueError(f"output_share must be over 0 and at most 1, not {self.output_share}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig:
+    """One target."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    mode: Mode = Mode.SHADOW
+    limit: AimdConfig | FixedConfig = field(default_factory=AimdConfig)
+    classes: dict[PriorityClass, ClassConfig] = field(default_factory=default_classes)
+    cost: CostConfig = field(default_factory=CostConfig)
+    prefill: PrefillConfig = field(default_factory=PrefillConfig)
+    kv_forecast: KvForecastConfig = field(default_factory=KvForecastConfig)
+    kv: KvConfig = field(default_factory=KvConfig)
+    vram: VramConfig = field(default_factory=VramConfig)
+    drain: DrainConfig = field(default_factory=DrainConfig)
+    recovery: RecoveryConfig = field(default_factory=RecoveryConfig)
+    lease: LeaseConfig = field(default_factory=LeaseConfig)
+    retry_after: RetryAfterConfig = field(default_factory=RetryAfterConfig)
+    ageing_s: float = 30.0
+    limit_room: float = 0.30
+    """Share of the limit that each class leaves to the more urgent ones."""
+    prefill_room: float = 0.50
+    tick_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        missing = [rank.label for rank in PriorityClass if rank not in self.classes]
+        if missing:
+            raise ValueError(f"classes must name {', '.join(missing)}")
+        for name in ("ageing_s", "tick_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be over 0, not {getattr(self, name)}")
+        for name in ("limit_room", "prefill_room"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(f"{name} must be at least 0 and under 1, not {getattr(self, name)}")
