@@ -27,12 +27,14 @@ class Admitting(Holding):
         self._decide(ticket, now)
         if ticket.id in self.target.ledger.permits:
             return
-        for index in range(before, len(self._events)):
-            event = self._events[index]
-            if isinstance(event, Queued | Rejected) and event.ticket is ticket:
-                del self._events[index]
-                self._grant(ticket, self.target.cost.predict(ticket), 0.0, now, counted=False, shadow=event)
-                return
+        index = next(i for i in range(before, len(self._events)) if self._answers(i, ticket))
+        event = self._events.pop(index)
+        assert isinstance(event, Queued | Rejected)  # noqa: S101 - narrows a type
+        self._grant(ticket, self.target.cost.predict(ticket), 0.0, now, counted=False, shadow=event)
+
+    def _answers(self, index: int, ticket: Ticket) -> bool:
+        event = self._events[index]
+        return isinstance(event, Queued | Rejected) and event.ticket is ticket
 
     def _decide(self, ticket: Ticket, now: float) -> None:
         cost = self.target.cost.predict(ticket)
@@ -110,10 +112,8 @@ class Admitting(Holding):
         position = self.target.queue.ahead_of(ticket.priority)[0] + 1
         self._emit(Rejected(ticket, reason, self._jittered(expected_s), why, position, expected_s))
 
-    def _jittered(self, seconds: float | None) -> float | None:
+    def _jittered(self, seconds: float) -> float:
         """Retry-After: bounded, and spread so that those refused together do not come back together."""
-        if seconds is None:
-            return None
         bounds = self.config.retry_after
         spread = 1.0 - bounds.jitter + 2.0 * bounds.jitter * self._random.random()
         return min(max(seconds, bounds.min_s) * spread, bounds.max_s)

@@ -123,7 +123,6 @@ class Holding:
     def _end(self, id: TicketId, completion: Completion, now: float) -> None:
         target = self.target
         permit = target.ledger.remove(id)
-        assert permit is not None  # noqa: S101 - every caller has looked
         self.leases.end(id)
         waiter = target.queue.remove(id)
         if waiter is not None:

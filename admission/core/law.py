@@ -103,7 +103,7 @@ class Law:
         target = self._target
         if mode is Mode.SHADOW and target.ledger.used_really > 1.1 * target.limit.value:
             return "shadow: more is in flight than enforcing would admit"
-        if not target.ledger:
+        if not target.ledger or mode is Mode.OFF:
             return ""
         quiet_since = max(target.marks.signal_at, target.marks.started_at)
         if now - quiet_since <= PATIENCE_WITHOUT_SIGNAL_S:

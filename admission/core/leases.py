@@ -37,13 +37,16 @@ class Leases:
         self.config = config
         self._owners: dict[str, _Owner] = {}
         self._heap: list[tuple[float, str]] = []
+        self._scheduled: set[str] = set()
 
     def grant(self, id: TicketId, now: float) -> None:
         """A permit begins."""
         owner = self._owners.get(id.owner)
         if owner is None:
             owner = self._owners[id.owner] = _Owner({}, now + self.config.ttl_s)
-            heapq.heappush(self._heap, (owner.until, id.owner))
+            if id.owner not in self._scheduled:
+                # One entry an owner: it may come and go thousands of times within one TTL.
+                self._schedule(id.owner, owner.until)
         elif not owner.detached:
             owner.until = now + self.config.ttl_s
         owner.ids[id] = None
@@ -69,7 +72,11 @@ class Leases:
         if owner is not None:
             owner.detached = True
             owner.until = min(owner.until, now + self.config.grace_s)
-            heapq.heappush(self._heap, (owner.until, name))
+            self._schedule(name, owner.until)
+
+    def _schedule(self, name: str, at: float) -> None:
+        self._scheduled.add(name)
+        heapq.heappush(self._heap, (at, name))
 
     def held_by(self, name: str) -> list[TicketId]:
         """What the owner holds, oldest first."""
@@ -78,18 +85,19 @@ class Leases:
 
     def expired(self, now: float) -> list[TicketId]:
         """Permits whose time is over; their owners are forgotten by `end`."""
-        ids: list[TicketId] = []
+        ids: dict[TicketId, None] = {}
         while self._heap and self._heap[0][0] <= now:
             _, name = heapq.heappop(self._heap)
+            self._scheduled.discard(name)
             owner = self._owners.get(name)
             if owner is None:
                 continue
             if owner.until <= now:
-                ids.extend(owner.ids)
+                ids.update(owner.ids)
             else:
                 # Renewed since: look again when that is over.
-                heapq.heappush(self._heap, (owner.until, name))
-        return ids
+                self._schedule(name, owner.until)
+        return list(ids)
 
     def next_at(self) -> float | None:
         """When to look again. May be early, never late."""

@@ -65,11 +65,9 @@ class Ledger:
             permit.counted = True
             self._count(permit, 1)
 
-    def remove(self, id: TicketId) -> Permit | None:
-        """Take a permit out; None when it is not there."""
-        permit = self.permits.pop(id, None)
-        if permit is None:
-            return None
+    def remove(self, id: TicketId) -> Permit:
+        """Take a permit out. KeyError when it is not there."""
+        permit = self.permits.pop(id)
         self.used_really -= permit.cost.total
         self.by_class[permit.ticket.priority] -= 1
         self.over_slo -= permit.over_slo

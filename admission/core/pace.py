@@ -37,7 +37,8 @@ Tokens = Callable[[Permit], float]
 
 def live_tpot(permit: Permit, tokens_per_chunk: float, now: float) -> float | None:
     """TPOT of a stream in progress over the last five seconds, in seconds; None: too little seen."""
-    if permit.first_token_at is None or permit.last_chunk_at is None:
+    if permit.first_token_at is None or permit.last_chunk_at is None or not permit.chunks:
+        # Without a chunk reported nobody counts them: silence then is no stall.
         return None
     since, before = permit.marks[0] if permit.marks else (permit.first_token_at, 1)
     # A stream that stands still counts up to now: it need not go on to be evidence.

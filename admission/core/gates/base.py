@@ -22,11 +22,11 @@ class Hold(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """No. `retry_after_s` None: coming back cannot help."""
+    """No, and when coming back may help."""
 
     reason: Reason
     why: Why
-    retry_after_s: float | None
+    retry_after_s: float
 
 
 class Gate(Protocol):

@@ -1,0 +1,24 @@
+"""A limit that nobody moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from admission.core.limits.fixed import Fixed, FixedConfig
+
+
+def test_only_an_operator_moves_it() -> None:
+    """That is the point of it."""
+    fixed = Fixed(FixedConfig(limit_tokens=10))
+    fixed.after_outage()
+    assert fixed.value == 10
+    fixed.override(0)
+    assert fixed.value == 1
+    fixed.reconfigure(FixedConfig(limit_tokens=7))
+    assert fixed.value == 7
+
+
+def test_zero_is_refused() -> None:
+    """A limit of zero can never recover."""
+    with pytest.raises(ValueError, match="limit_tokens"):
+        FixedConfig(limit_tokens=0)

@@ -1,0 +1,135 @@
+"""The prefill budget and the forecast of TTFT."""
+
+from __future__ import annotations
+
+import pytest
+
+from admission.core.cost import Cost
+from admission.core.ledger import Ledger, Permit
+from admission.core.model import Ticket, TicketId
+from admission.core.prefill import Prefill, PrefillConfig
+
+
+class Desk:
+    """A ledger, a prefill budget, and permits of any size."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.prefill = Prefill(PrefillConfig())
+        self.no = 0
+
+    def admit(self, prompt: int, now: float, *, stream: bool = True) -> Permit:
+        """Enter a permit."""
+        self.no += 1
+        ticket = Ticket(TicketId("s", self.no), stream=stream)
+        permit = Permit(ticket, Cost(prompt, 1), now, 0.0, self.ledger.pending_prompt + prompt, counted=True)
+        self.ledger.add(permit)
+        return permit
+
+    def first_token(self, permit: Permit, now: float) -> None:
+        """Its first token comes."""
+        self.prefill.on_first_token(permit, now)
+        self.ledger.prefilled(permit)
+
+    def learn(self, rate: float, times: int = 10) -> None:
+        """Make the engine known as one of that rate."""
+        for _ in range(times):
+            self.first_token(self.admit(4_000, 0.0), 4_000 / rate)
+
+
+def test_the_rate_is_learned_from_first_tokens() -> None:
+    """Until 20k tokens are seen it is a guess, then it is measured."""
+    desk = Desk()
+    assert desk.prefill.rate == 8_000
+    desk.learn(2_000.0)
+    assert round(desk.prefill.rate) == 2_000
+    assert desk.prefill.budget(desk.ledger, 0.0) == pytest.approx(0.25 * 2.0 * 2_000)
+
+
+def test_a_small_prompt_on_a_quiet_engine_does_not_measure_the_rate() -> None:
+    """Its time is all overhead."""
+    desk = Desk()
+    for _ in range(500):
+        desk.first_token(desk.admit(50, 0.0), 0.02)
+    assert desk.prefill.known
+    assert desk.prefill.rate == 8_000
+
+
+def test_a_late_request_lowers_the_rate_now() -> None:
+    """It is evidence while it waits, not when it ends."""
+    desk = Desk()
+    desk.learn(20_000.0)
+    desk.admit(1_000, 0.0)
+    assert desk.prefill.censored(desk.ledger, 0.2) == pytest.approx(20_000)
+    assert desk.prefill.censored(desk.ledger, 1.0) == pytest.approx(1_000)
+
+
+def test_figures_in_tokens_scale_with_the_slo() -> None:
+    """A law tuned at 2 s must work at 50 ms too."""
+    desk = Desk()
+    desk.prefill.slo_s = 0.05
+    desk.learn(1_000.0, times=1)
+    assert desk.prefill.known
+    assert desk.prefill.budget(desk.ledger, 0.0) == pytest.approx(12.8)
+
+
+def test_the_forecast_counts_what_is_pending() -> None:
+    """Prefill is first come, first served."""
+    desk = Desk()
+    desk.learn(2_000.0)
+    desk.admit(1_000, 0.0)
+    assert desk.prefill.forecast(1_000, desk.ledger, 0.0) == pytest.approx(1.0)
+    assert desk.prefill.alone(1_000) == pytest.approx(0.5)
+
+
+def test_an_unknown_engine_is_trusted() -> None:
+    """Refusing at the first request because of a guess would be absurd."""
+    desk = Desk()
+    assert desk.prefill.forecast(20_000, desk.ledger, 0.0) == pytest.approx(1.0)
+    assert desk.prefill.alone(20_000) == pytest.approx(1.0)
+
+
+def test_a_restored_rate_holds_until_a_new_one_is_known_or_the_engine_restarts() -> None:
+    """Yesterday's measurement beats a guess."""
+    desk = Desk()
+    desk.prefill.restored = 500.0
+    assert desk.prefill.rate == 500.0
+    desk.learn(2_000.0)
+    assert round(desk.prefill.rate) == 2_000
+    desk.prefill.forget()
+    assert desk.prefill.rate == 8_000
+
+
+def test_without_first_tokens_the_engine_queue_steers() -> None:
+    """Waiting inside means too much; nothing waiting while the budget binds means too little."""
+    desk = Desk()
+    desk.prefill.steer(5, binds=True)
+    assert desk.prefill.rate == pytest.approx(7_200)
+    desk.prefill.steer(0, binds=True)
+    assert desk.prefill.rate == pytest.approx(7_560)
+    desk.prefill.steer(0, binds=False)
+    desk.prefill.steer(1, binds=True)
+    assert desk.prefill.rate == pytest.approx(7_560)
+
+
+def test_a_stall_is_silence_that_the_oldest_prompt_cannot_explain() -> None:
+    """Only for streams: others are silent anyway."""
+    desk = Desk()
+    assert not desk.prefill.stalled(desk.ledger, 0.0)
+    silent = desk.admit(100, 0.0, stream=False)
+    assert not desk.prefill.stalled(desk.ledger, 9.0)
+    desk.ledger.prefilled(silent)
+    desk.admit(100, 0.0)
+    assert not desk.prefill.stalled(desk.ledger, 0.2)
+    assert desk.prefill.stalled(desk.ledger, 1.0)
+    desk.learn(4_000.0)
+    assert desk.prefill.stalled(desk.ledger, 3.0)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"share": 0.0}, {"refuse_share": 2.0}, {"initial_rate": 0.0}, {"decay": 1.0}]
+)
+def test_impossible_settings_are_refused(bad: dict[str, float]) -> None:
+    """With their name."""
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        PrefillConfig(**bad)
