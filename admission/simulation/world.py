@@ -76,8 +76,8 @@ class Result:
         return seen[int(quantile * (len(seen) - 1))] if seen else float("nan")
 
     def limit_at(self, at: float) -> int:
-        """The limit at an instant, 0 before its first change."""
-        return max(((when, limit) for when, limit, _ in self.limits if when <= at), default=(0.0, 0))[1]
+        """The limit at an instant."""
+        return [limit for when, limit, _ in self.limits if when <= at][-1]
 
 
 class _What(IntEnum):
@@ -113,7 +113,7 @@ class World:
         self.now = 0.0
         self.engine = Engine(config.engine)
         self.core = Controller(controller, random=self._random, now=0.0)
-        self.result = Result()
+        self.result = Result(limits=[(0.0, self.core.target.limit.value, "start")])
         self._served: dict[TicketId, Served] = {}
         self._sequences: dict[TicketId, Sequence] = {}
         self._reported: dict[TicketId, int] = {}
@@ -225,7 +225,8 @@ class World:
         served = self._served[id]
         served.ended_at, served.outcome = self.now, "served"
         served.good = self._is_good(served)
-        self._report(id)
+        if self._config.own_events:
+            self._report([id])
         output = served.arrival.output_tokens if self._config.own_events else None
         self._take(
             self.core.finish(id, Completion(Outcome.OK, served.arrival.prompt_tokens, None, output), self.now)
@@ -252,18 +253,22 @@ class World:
     def _progress(self) -> None:
         self._at(self.now + PROGRESS_S, _What.PROGRESS)
         if self._config.own_events:
-            for id in list(self.core.target.ledger.permits):
-                self._report(id)
+            self._report(list(self.core.target.ledger.permits))
 
-    def _report(self, id: TicketId) -> None:
-        served = self._served[id]
-        if served.first_token_at is None or not self._config.own_events or not served.arrival.stream:
-            return
-        made = self.engine.generated(self._sequences[id])
-        new = made - self._reported.get(id, 0)
-        if new > 0:
-            self._reported[id] = made
-            self._take(self.core.progress([(id, new, 0.0)], self.now))
+    def _report(self, ids: list[TicketId]) -> None:
+        """New chunks of these since the last report, in one message as a client sends them."""
+        items = []
+        for id in ids:
+            served = self._served[id]
+            if served.first_token_at is None or not served.arrival.stream:
+                continue
+            made = self.engine.generated(self._sequences[id])
+            new = made - self._reported.get(id, 0)
+            if new > 0:
+                self._reported[id] = made
+                items.append((id, new, 0.0))
+        if items:
+            self._take(self.core.progress(items, self.now))
 
     def _scrape(self) -> None:
         self._at(self.now + SCRAPE_S, _What.SCRAPE)

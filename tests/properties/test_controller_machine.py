@@ -79,7 +79,9 @@ class ControllerMachine(RuleBasedStateMachine):
         while (at := self.core.next_wakeup()) is not None and at <= until:
             self.now = max(self.now, at)
             self.take(self.core.wake(self.now))
-            assert self.core.next_wakeup() > self.now
+            pending = self.core.next_wakeup()
+            assert pending is not None
+            assert pending > self.now
         self.now = until
 
     @rule(

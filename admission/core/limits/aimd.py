@@ -67,6 +67,7 @@ class Aimd:
         self._last_good = config.initial_tokens
         self._hold_until = 0.0
         self._peak = 0.0
+        self._cut_from: float | None = None
 
     def override(self, value: int) -> None:
         """Go on from this value."""
@@ -94,6 +95,7 @@ class Aimd:
             return None
         if load.excess < 0:
             return self._decrease(load, load.excess)
+        self._cut_from = None
         if load.excess > self.config.dead_zone and not load.kv_hot:
             why = self._increase(load, load.excess)
             if why is not None:
@@ -115,11 +117,14 @@ class Aimd:
         )
 
     def _decrease(self, load: Load, excess: float) -> Why | None:
-        if not self._effective(load):
+        """One cut an epoch of congestion: it may deepen while the excess grows, from where it began, never repeat."""
+        if self._effective(load):
+            self._cut_from = min(self.value, 1.1 * (load.used + load.untracked))
+        elif self._cut_from is None:
             return None
         self._slow_start_to = None
         cut = min(self.config.max_cut, self.config.cut_gain * -excess)
-        return self._moved(min(self.value, 1.1 * (load.used + load.untracked)) * (1 - cut), load.excess_why)
+        return self._moved(min(self.value, self._cut_from * (1 - cut)), load.excess_why)
 
     def _increase(self, load: Load, excess: float) -> Why | None:
         used = load.used + load.untracked

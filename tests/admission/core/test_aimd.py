@@ -97,6 +97,16 @@ def test_no_second_cut_until_the_first_has_taken_effect() -> None:
     assert aimd.value == 64_000
 
 
+def test_a_cut_deepens_while_the_excess_grows() -> None:
+    """The first tick of a slowdown shows little of it; waiting for its small cut to take effect would waste seconds."""
+    aimd = limit()
+    for second, excess in enumerate((-0.04, -0.2, -0.8, -0.3)):
+        aimd.on_tick(load(100_000, excess), float(second))
+    assert aimd.value == 70_000
+    aimd.on_tick(load(100_000, 0.01), 5.0)
+    assert aimd.on_tick(load(100_000, -0.8), 6.0) is None
+
+
 def test_a_cut_starts_from_what_is_in_use() -> None:
     """A limit far above the use would take many cuts to matter."""
     aimd = limit()

@@ -27,7 +27,7 @@ from tests.admission.core.bench import FULL_AT_100K, Bench, only, some
 SMALL: dict[str, Any] = {"prompt_tokens": 100, "max_tokens": 100}
 
 
-def shadow(**settings: object) -> Bench:
+def shadow(**settings: Any) -> Bench:
     """A target in shadow."""
     return Bench(mode=Mode.SHADOW, **settings)
 
@@ -150,7 +150,7 @@ def test_new_settings_keep_what_was_learned() -> None:
     """A reload is not a restart."""
     bench = Bench(limit=AimdConfig(initial_tokens=50_000))
     ticket = bench.admit()
-    settings = {"mode": Mode.ENFORCE, "ageing_s": 7.0}
+    settings: dict[str, Any] = {"mode": Mode.ENFORCE, "ageing_s": 7.0}
     bench.core.reconfigure(ControllerConfig(limit=AimdConfig(ceiling_tokens=40_000), **settings), bench.now)
     assert bench.core.view(bench.now).limit == 40_000
     bench.core.reconfigure(ControllerConfig(limit=FixedConfig(limit_tokens=9), **settings), bench.now)
