@@ -39,11 +39,8 @@ class Cost(NamedTuple):
 
     prompt: int
     output: int
-
-    @property
-    def total(self) -> int:
-        """What it takes of the limit."""
-        return self.prompt + self.output
+    total: int
+    """What it takes of the limit."""
 
 
 class _Learned:
@@ -73,11 +70,12 @@ class CostModel:
         output = self._output(learned, ticket.priority)
         if ticket.max_tokens:
             output = min(output, ticket.max_tokens)
-        return Cost(self._prompt(learned, ticket), output * max(1, ticket.n))
+        prompt = ticket.prompt_tokens or self._prompt(learned, ticket)
+        if ticket.n > 1:
+            output *= ticket.n
+        return Cost(prompt, output, prompt + output)
 
     def _prompt(self, learned: _Learned, ticket: Ticket) -> int:
-        if ticket.prompt_tokens:
-            return ticket.prompt_tokens
         if not ticket.prompt_bytes:
             return int(learned.prompt[ticket.priority].value)
         ratio = learned.bytes_per_token if learned.bytes_per_token.count else self._bytes_per_token

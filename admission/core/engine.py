@@ -49,6 +49,10 @@ class EngineReadings:
             interval_s = before.interval_s + 0.2 * (min(gap_s, 60.0) - before.interval_s)
             members[reading.member] = _Kept(reading.value, reading.at, interval_s)
 
+    def says(self, kind: SignalKind) -> bool:
+        """Was there ever a reading of that kind?"""
+        return kind in self._kept
+
     def value(self, kind: SignalKind, now: float) -> float | None:
         """The sum over members, or the worst of them for a ratio; None when no member is fresh."""
         fresh = [kept.value for kept in self._fresh(kind, now)]

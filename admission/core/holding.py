@@ -72,7 +72,7 @@ class Holding:
         self.leases.grant(ticket.id, now)
         target.mean_cost.add(cost.total)
         target.marks.admitted_at = now
-        for gate in target.gates.values():
+        for gate in target.charging:
             gate.commit(ticket, now)
         if self.recovery.closed and counted:
             self.recovery.probe(ticket.id, now)
@@ -100,7 +100,7 @@ class Holding:
         if held.first_token or held.chunks:
             permit.first_token_at = permit.last_chunk_at = now
             permit.chunks = held.chunks
-            permit.marks.append((now, held.chunks))
+            permit.mark(now)
         target.ledger.add(permit)
         target.ledger.expect_kv(permit, target.expected_kv(permit))
         self.leases.grant(held.ticket.id, now)
@@ -129,7 +129,7 @@ class Holding:
             self._emit(ShadowDecided(permit.ticket, Verdict.ADMITTED, None, now - waiter.arrived_at))
         measured = measure(permit, completion, target, now)
         self._learn(permit, completion, measured, now)
-        for gate in target.gates.values():
+        for gate in target.charging:
             gate.settle(permit.ticket, completion, now)
         self._recover(id, completion.outcome, now)
         self._emit(

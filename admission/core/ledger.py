@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from admission.core.cost import Cost
 from admission.core.model import Ticket, TicketId
@@ -28,7 +28,14 @@ class Permit:
     kv_expected: float = 0.0
     over_slo: bool = False
     probe: bool = False
-    marks: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=6))
+    marks: deque[tuple[float, int]] | None = None
+    """When and how many chunks, once a second over the last five."""
+
+    def mark(self, at: float) -> None:
+        """Remember how many chunks there were."""
+        if self.marks is None:
+            self.marks = deque(maxlen=6)
+        self.marks.append((at, self.chunks))
 
 
 class Ledger:

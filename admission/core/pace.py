@@ -40,7 +40,7 @@ def live_tpot(permit: Permit, tokens_per_chunk: float, now: float) -> float | No
     if permit.first_token_at is None or permit.last_chunk_at is None or not permit.chunks:
         # Without a chunk reported nobody counts them: silence then is no stall.
         return None
-    since, before = permit.marks[0] if permit.marks else (permit.first_token_at, 1)
+    since, before = permit.marks[0] if permit.marks is not None else (permit.first_token_at, 1)
     # A stream that stands still counts up to now: it need not go on to be evidence.
     until = permit.last_chunk_at if now - permit.last_chunk_at < 1.0 else now
     tokens = (permit.chunks - before) * tokens_per_chunk

@@ -54,6 +54,7 @@ class Target:
         self.gates: dict[str, gates.Gate] = {
             name: kind.build(getattr(config, name)) for name, kind in gates.discovered().items()
         }
+        self.charging = [gate for gate in self.gates.values() if gate.charges]
         self.mean_cost = Mean(512.0, 0.02)
         self.kv_scale = SmoothedInTime(5.0)
         self.finishes = Rate(2.0)
@@ -129,7 +130,9 @@ class Target:
 
     def kv_capacity(self, now: float) -> float | None:
         """The engine's KV capacity in tokens, None when it does not say."""
-        return self.engine.value(SignalKind.KV_CAPACITY_TOKENS, now)
+        if self.engine.says(SignalKind.KV_CAPACITY_TOKENS):
+            return self.engine.value(SignalKind.KV_CAPACITY_TOKENS, now)
+        return None
 
     def tokens(self, permit: Permit) -> float:
         """Output tokens of a permit so far."""

@@ -33,6 +33,8 @@ class Gate(Protocol):
     """A gate changes only in `observe`, `on_tick`, `commit` and `settle`; `check` may repeat."""
 
     name: str
+    charges: bool
+    """Does it want to know of admissions and ends?"""
 
     def check(self, ticket: Ticket, *, idle: bool, now: float) -> Hold | Refuse | None:
         """None lets it pass. `idle`: nothing of ours is on the engine."""
@@ -94,6 +96,8 @@ def discovered() -> dict[str, GateKind]:
 
 class QuietGate:
     """What a gate does at moments that do not concern it: nothing."""
+
+    charges = False
 
     def commit(self, ticket: Ticket, now: float) -> None:
         """Nothing to charge."""

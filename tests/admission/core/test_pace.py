@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from admission.core.cost import Cost
 from admission.core.ledger import Permit
 from admission.core.model import Ticket, TicketId
@@ -11,14 +13,14 @@ from admission.vocabulary import PriorityClass, Source
 
 def permit(no: int = 1, priority: PriorityClass = PriorityClass.INTERACTIVE, at: float = 0.0) -> Permit:
     """A permit admitted at an instant."""
-    return Permit(Ticket(TicketId("s", no), priority), Cost(10, 10), at, 0.0, 10, counted=True)
+    return Permit(Ticket(TicketId("s", no), priority), Cost(10, 10, 20), at, 0.0, 10, counted=True)
 
 
 def streaming(chunks: int, first: float, last: float, marks: tuple[tuple[float, int], ...] = ()) -> Permit:
     """A permit that streams."""
     one = permit()
     one.first_token_at, one.last_chunk_at, one.chunks = first, last, chunks
-    one.marks.extend(marks)
+    one.marks = deque(marks, maxlen=6) if marks else None
     return one
 
 

@@ -22,7 +22,9 @@ class Desk:
         """Enter a permit."""
         self.no += 1
         ticket = Ticket(TicketId("s", self.no), stream=stream)
-        permit = Permit(ticket, Cost(prompt, 1), now, 0.0, self.ledger.pending_prompt + prompt, counted=True)
+        permit = Permit(
+            ticket, Cost(prompt, 1, prompt + 1), now, 0.0, self.ledger.pending_prompt + prompt, counted=True
+        )
         self.ledger.add(permit)
         return permit
 

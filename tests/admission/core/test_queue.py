@@ -12,7 +12,7 @@ def waiter(
     no: int, priority: PriorityClass = PriorityClass.INTERACTIVE, at: float = 0.0, until: float = 60.0
 ) -> Waiter:
     """A waiter of 10 + 5 tokens."""
-    return Waiter(Ticket(TicketId("s", no), priority), Cost(10, 5), at, until)
+    return Waiter(Ticket(TicketId("s", no), priority), Cost(10, 5, 15), at, until)
 
 
 def anyone(_: Waiter) -> bool:
