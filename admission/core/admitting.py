@@ -78,7 +78,7 @@ class Admitting(Holding):
             self._reject(ticket, Reason.DEADLINE, why, now)
             return
         position = self.target.queue.ahead_of(ticket.priority)[0] + 1
-        expected_wait_s = min(self._expected_wait_s(ticket, now), patience_s)
+        expected_wait_s = min(self._expected_wait_s(ticket), patience_s)
         self.target.queue.add(Waiter(ticket, cost, arrived_at, arrived_at + patience_s))
         self._pump(now)
         if ticket.id in self.target.queue:
@@ -101,14 +101,14 @@ class Admitting(Holding):
         longest = self.target.class_config(ticket.priority).patience
         return longest if ticket.patience_s is None else min(ticket.patience_s, longest)
 
-    def _expected_wait_s(self, ticket: Ticket, now: float) -> float:
+    def _expected_wait_s(self, ticket: Ticket) -> float:
         """Cost that waits before it, over the cost that finishes per second."""
         ahead = self.target.queue.ahead_of(ticket.priority)[1]
-        drained = self.target.drained.per_second(now)
+        drained = self.target.drained.per_second
         return ahead / drained if drained > 0 else 1.0
 
     def _reject(self, ticket: Ticket, reason: Reason, why: Why, now: float) -> None:
-        expected_s = self._expected_wait_s(ticket, now)
+        expected_s = self._expected_wait_s(ticket)
         position = self.target.queue.ahead_of(ticket.priority)[0] + 1
         self._emit(Rejected(ticket, reason, self._jittered(expected_s), why, position, expected_s))
 
@@ -174,7 +174,7 @@ class Admitting(Holding):
         if waiter.ticket.id in self.target.ledger.permits:
             self._emit(ShadowDecided(waiter.ticket, Verdict.SHED, reason, waited_s))
             return
-        base_s = self._expected_wait_s(waiter.ticket, now) if retry_s is None else retry_s
+        base_s = self._expected_wait_s(waiter.ticket) if retry_s is None else retry_s
         retry_after_s = None if reason is Reason.CANCELLED else self._jittered(base_s)
         self._emit(Shed(waiter.ticket, reason, retry_after_s, why, waited_s))
 

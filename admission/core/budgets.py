@@ -53,15 +53,13 @@ class Budgets:
 
     def forecast(self, ticket: Ticket, cost: Cost, waited_s: float, now: float) -> Forecast | None:
         """The predicted TTFT of a ticket whose class has a TTFT SLO. None: nothing to predict."""
-        slo_s = self._target.class_config(ticket.priority).slo.ttft_for(cost.prompt)
+        target = self._target
+        slo_s = target.config.classes[ticket.priority].slo.ttft_for(cost.prompt)
         if slo_s is None:
             return None
-        prefill = self._target.prefill
-        allowed_s = prefill.config.refuse_share * slo_s
-        over_slo = prefill.alone(cost.prompt) > allowed_s
-        return Forecast(
-            waited_s + prefill.forecast(cost.prompt, self._target.ledger, now), allowed_s, over_slo
-        )
+        allowed_s = target.prefill.config.refuse_share * slo_s
+        alone_s, ttft_s = target.prefill.forecast(cost.prompt, target.ledger, now)
+        return Forecast(waited_s + ttft_s, allowed_s, alone_s > allowed_s)
 
     def hopeless(self, forecast: Forecast | None, now: float) -> bool:
         """Refuse at once? Not a probe on a quiet engine, nor a ticket that no engine could serve in time."""
@@ -101,12 +99,12 @@ class Budgets:
 
     def _slots_full(self, now: float) -> bool:
         target = self._target
-        room = target.slots.room(target.finishes.per_second(now), now)
+        room = target.slots.room(target.finishes.per_second, now)
         return room is not None and target.ledger.counted + target.untracked_count(now) >= room
 
     def _fits_limit(self, ticket: Ticket, cost: Cost, now: float) -> bool:
         target = self._target
-        limit = target.limit.value * (1.0 - target.config.limit_room) ** ticket.priority
+        limit = target.limit.value * target.rooms[ticket.priority][0]
         return target.ledger.used + target.untracked_tokens(now) + cost.total <= limit
 
     def _fits_kv(self, ticket: Ticket, cost: Cost, now: float) -> bool:
@@ -114,8 +112,7 @@ class Budgets:
         capacity = target.kv_capacity(now)
         if capacity is None:
             return True
-        share = target.config.kv_forecast.output_share if ticket.stream else 0.6
-        expected = target.ledger.kv_expected + cost.prompt + share * cost.output
+        expected = target.ledger.kv_expected + target.expected_at_start(ticket, cost)
         scale = 1.0 if target.kv_scale.value is None else target.kv_scale.value
         return scale * expected <= target.config.kv_forecast.set_point * capacity - self.foreign_kv(
             capacity, now

@@ -249,7 +249,8 @@ class Controller(Admitting):
         return [*self.set_mode(mode, now), *self._settled(now)]
 
     def _settled(self, now: float) -> list[Event]:
-        self._pump(now)
+        if self._silent or len(self.target.queue):
+            self._pump(now)
         return self._events_out()
 
     # What others may ask

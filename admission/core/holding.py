@@ -67,8 +67,8 @@ class Holding:
         target = self.target
         permit = Permit(ticket, cost, now, waited_s, target.ledger.pending_prompt + cost.prompt, counted)
         permit.over_slo = over_slo
+        permit.kv_expected = target.expected_at_start(ticket, cost)
         target.ledger.add(permit)
-        target.ledger.expect_kv(permit, target.expected_kv(permit))
         self.leases.grant(ticket.id, now)
         target.mean_cost.add(cost.total)
         target.marks.admitted_at = now
@@ -147,8 +147,8 @@ class Holding:
 
     def _learn(self, permit: Permit, completion: Completion, measured: Measured, now: float) -> None:
         target = self.target
-        target.finishes.add(1.0, now)
-        target.drained.add(permit.cost.total, now)
+        target.finishes.add(1.0)
+        target.drained.add(permit.cost.total)
         if completion.outcome is Outcome.BUSY:
             self.law.on_busy(Source.OWN)
         if completion.outcome is not Outcome.OK:
@@ -215,6 +215,7 @@ class Holding:
         for name, gate in target.gates.items():
             gate.reconfigure(getattr(config, name))
         self.config = target.config = config
+        target.set_rooms()
         target.queue.ageing_s = config.ageing_s
         target.cost.config = config.cost
         target.prefill.config = config.prefill

@@ -32,6 +32,8 @@ class Law:
         """One second of the law."""
         target = self._target
         target.prefill.slo_s = target.ttft_slo_s(now)
+        target.finishes.fold(now)
+        target.drained.fold(now)
         self.excess = target.pace.excess(self._live(now), now)
         self._look_at_permits()
         if self.excess is not None:

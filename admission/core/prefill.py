@@ -101,18 +101,15 @@ class Prefill:
         """P, in prompt tokens."""
         return max(512 * self.scale, self.config.share * self.slo_s * self.censored(ledger, now))
 
-    def forecast(self, prompt: int, ledger: Ledger, now: float) -> float:
-        """Seconds from admission now to the first token of such a prompt."""
-        return (ledger.pending_prompt + prompt) / self._cautious(ledger, now)
-
-    def alone(self, prompt: int) -> float:
-        """Seconds to its first token on an engine that has nothing else to prefill."""
-        return prompt / (self.rate if self.trusted else max(self.rate, 20_000.0))
-
-    def _cautious(self, ledger: Ledger, now: float) -> float:
+    def forecast(self, prompt: int, ledger: Ledger, now: float) -> tuple[float, float]:
+        """Seconds to the first token of such a prompt: with nothing else to prefill, and as things are now."""
+        rate = self.rate
         if not self.trusted:
-            return max(self.rate, 20_000.0)
-        return max(self.censored(ledger, now), 500.0)
+            # An engine that nobody has measured is given the benefit of the doubt.
+            cautious = rate = max(rate, 20_000.0)
+        else:
+            cautious = max(self.censored(ledger, now), 500.0)
+        return prompt / rate, (ledger.pending_prompt + prompt) / cautious
 
     def stalled(self, ledger: Ledger, now: float) -> bool:
         """Has prefill stood still for longer than the oldest pending prompt can explain?"""

@@ -83,32 +83,26 @@ class SmoothedInTime:
 
 
 class Rate:
-    """Amount per second over the last `window_s`, by whole buckets of a tenth of it."""
+    """Amount per second, smoothed over about `tau_s`: counted as it comes, folded in once a tick."""
 
-    __slots__ = ("_buckets", "_total", "_width_s", "_window_s")
+    __slots__ = ("_folded_at", "_smoothed", "_sum")
 
-    def __init__(self, window_s: float) -> None:
-        self._window_s = window_s
-        self._width_s = window_s / 10.0
-        self._buckets: deque[list[float]] = deque()
-        self._total = 0.0
+    def __init__(self, tau_s: float, now: float) -> None:
+        self._sum = 0.0
+        self._folded_at = now
+        self._smoothed = SmoothedInTime(tau_s)
 
-    def add(self, amount: float, now: float) -> None:
-        """Count an amount now."""
-        if self._buckets and now - self._buckets[-1][0] < self._width_s:
-            self._buckets[-1][1] += amount
-        else:
-            self._buckets.append([now, amount])
-        self._total += amount
-        self._trim(now)
+    def add(self, amount: float) -> None:
+        """Count an amount."""
+        self._sum += amount
 
-    def per_second(self, now: float) -> float:
-        """The rate now."""
-        self._trim(now)
-        return self._total / self._window_s
+    def fold(self, now: float) -> None:
+        """Take what was counted since the last time into the rate."""
+        if now > self._folded_at:
+            self._smoothed.add(self._sum / (now - self._folded_at), now)
+            self._sum, self._folded_at = 0.0, now
 
-    def _trim(self, now: float) -> None:
-        while self._buckets and now - self._buckets[0][0] > self._window_s:
-            self._total -= self._buckets.popleft()[1]
-        if not self._buckets:
-            self._total = 0.0
+    @property
+    def per_second(self) -> float:
+        """The rate as of the last fold, 0 before it."""
+        return self._smoothed.value or 0.0

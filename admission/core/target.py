@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from admission.core.cost import CostModel
+from admission.core.cost import Cost, CostModel
 from admission.core.engine import EngineReadings, Slots, Untracked
 from admission.core.gates import base as gates
 from admission.core.gates.drain import Drain
@@ -13,7 +13,7 @@ from admission.core.gates.vram import VramWatermark
 from admission.core.ledger import Ledger, Permit
 from admission.core.limits import base as limits
 from admission.core.limits.base import Limit
-from admission.core.model import Why
+from admission.core.model import Ticket, Why
 from admission.core.pace import Pace
 from admission.core.prefill import Prefill
 from admission.core.queueing.queue import Queue
@@ -57,8 +57,10 @@ class Target:
         self.charging = [gate for gate in self.gates.values() if gate.charges]
         self.mean_cost = Mean(512.0, 0.02)
         self.kv_scale = SmoothedInTime(5.0)
-        self.finishes = Rate(2.0)
-        self.drained = Rate(10.0)
+        self.finishes = Rate(2.0, now)
+        self.drained = Rate(5.0, now)
+        self.rooms: list[tuple[float, float]] = []
+        self.set_rooms()
         self.marks = Marks(started_at=now)
         self.busy: Why | None = None
         self.ghosts = 0
@@ -138,7 +140,16 @@ class Target:
         """Output tokens of a permit so far."""
         return self.cost.tokens(permit.ticket.flow.model, permit.chunks)
 
+    def set_rooms(self) -> None:
+        """What each class may take of the limit and of the prefill budget: the rest is for the more urgent."""
+        limit, prefill = 1.0 - self.config.limit_room, 1.0 - self.config.prefill_room
+        self.rooms = [(limit**rank, prefill**rank) for rank in PriorityClass]
+
+    def expected_at_start(self, ticket: Ticket, cost: Cost) -> float:
+        """KV tokens that a ticket not begun is expected to hold at its peak share."""
+        return cost.prompt + cost.output * (self.config.kv_forecast.output_share if ticket.stream else 0.6)
+
     def expected_kv(self, permit: Permit) -> float:
         """KV tokens that a permit is expected to hold at its peak share."""
-        share = self.config.kv_forecast.output_share if permit.ticket.stream else 0.6
-        return permit.cost.prompt + max(share * permit.cost.output, self.tokens(permit))
+        begun = permit.cost.prompt + self.tokens(permit)
+        return max(begun, self.expected_at_start(permit.ticket, permit.cost))

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from admission.core.controller import ClassConfig, ControllerConfig, RetryAfterConfig
+from admission.core.gates.base import QuietGate
 from admission.core.leases import LeaseConfig
 from admission.core.limits.aimd import AimdConfig
 from admission.core.limits.fixed import FixedConfig
 from admission.core.model import (
     Admitted,
+    Completion,
     Finished,
     GateChanged,
     Held,
@@ -21,6 +23,7 @@ from admission.core.model import (
     Rejected,
     Sample,
     Shed,
+    Ticket,
 )
 from admission.core.settings import KvForecastConfig, default_classes
 from admission.core.slo import SloConfig
@@ -126,7 +129,8 @@ def test_retry_after_follows_the_drain_rate_within_bounds_and_with_jitter() -> N
     classes = {**default_classes(), PriorityClass.INTERACTIVE: ClassConfig(queue_tickets=1)}
     bench = Bench(limit=FULL_AT_100K, classes=classes, retry_after=RetryAfterConfig(max_s=9.0))
     bench.fill()
-    bench.core.target.drained.add(200, bench.now)
+    bench.core.target.drained.add(270)
+    bench.wait(1.0)
     bench.submit(prompt_tokens=100, max_tokens=60)
     answers = [only(Rejected, bench.submit(**SMALL)).retry_after_s or 0 for _ in range(50)]
     assert 6.4 <= min(answers) < max(answers) <= 9.0
@@ -537,3 +541,33 @@ def test_an_operator_switches_to_off_and_everything_passes() -> None:
     for _ in range(20):
         only(Admitted, bench.submit(prompt_tokens=50_000))
     assert bench.wait(3.0) == []
+
+
+class Till(QuietGate):
+    """A gate that charges: it writes down what it is told."""
+
+    name = "till"
+    charges = True
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+
+    def commit(self, ticket: Ticket, now: float) -> None:
+        """An admission."""
+        self.told.append(("commit", ticket.id.no))
+
+    def settle(self, ticket: Ticket, completion: Completion, now: float) -> None:
+        """An end."""
+        self.told.append(("settle", ticket.id.no))
+
+
+def test_a_gate_that_charges_is_told_of_each_admission_and_end_once() -> None:
+    """And never of a ticket that was refused: refusals cost nothing."""
+    bench = Bench(limit=FULL_AT_100K)
+    till = Till()
+    bench.core.target.charging.append(till)  # type: ignore[arg-type]
+    full = bench.fill()
+    bench.submit(patience_s=0.0, **SMALL)
+    bench.finish(full)
+    bench.finish(full)
+    assert till.told == [("commit", full.id.no), ("settle", full.id.no)]

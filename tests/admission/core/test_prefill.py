@@ -80,15 +80,13 @@ def test_the_forecast_counts_what_is_pending() -> None:
     desk = Desk()
     desk.learn(2_000.0)
     desk.admit(1_000, 0.0)
-    assert desk.prefill.forecast(1_000, desk.ledger, 0.0) == pytest.approx(1.0)
-    assert desk.prefill.alone(1_000) == pytest.approx(0.5)
+    assert desk.prefill.forecast(1_000, desk.ledger, 0.0) == pytest.approx((0.5, 1.0))
 
 
 def test_an_unknown_engine_is_trusted() -> None:
     """Refusing at the first request because of a guess would be absurd."""
     desk = Desk()
-    assert desk.prefill.forecast(20_000, desk.ledger, 0.0) == pytest.approx(1.0)
-    assert desk.prefill.alone(20_000) == pytest.approx(1.0)
+    assert desk.prefill.forecast(20_000, desk.ledger, 0.0) == pytest.approx((1.0, 1.0))
 
 
 def test_a_restored_rate_holds_until_a_new_one_is_known_or_the_engine_restarts() -> None:

@@ -47,12 +47,14 @@ def test_a_forgotten_mean_starts_over() -> None:
     assert mean.value is None
 
 
-def test_a_rate_counts_its_window_only() -> None:
-    """What happened before is over."""
-    rate = Rate(2.0)
-    rate.add(4.0, 0.0)
-    rate.add(2.0, 0.1)
-    assert rate.per_second(1.0) == 3.0
-    rate.add(2.0, 2.05)
-    assert rate.per_second(2.1) == 1.0
-    assert rate.per_second(9.0) == 0.0
+def test_a_rate_is_what_was_counted_over_the_time_it_took() -> None:
+    """Folded once a tick, smooth in seconds; folding twice at one instant changes nothing."""
+    rate = Rate(5.0, 100.0)
+    assert rate.per_second == 0.0
+    rate.add(4.0)
+    rate.add(2.0)
+    rate.fold(102.0)
+    rate.fold(102.0)
+    assert rate.per_second == 3.0
+    rate.fold(200.0)
+    assert rate.per_second < 0.01
