@@ -126,6 +126,7 @@ class Law:
             congested=target.busy or self._critical(),
             kv_hot=target.kv_gate.hot or target.vram_gate.hot,
             mean_cost=target.mean_cost.value,
+            capacity=target.kv_capacity(now),
             frozen=bool(self.frozen),
         )
 
@@ -175,12 +176,14 @@ class Law:
         return self.adopt(now)
 
     def _decoding(self, now: float) -> float:
-        """Streams that produce tokens now: ours as far as we see them, else what the engine runs."""
+        """Streams that produce tokens now: what the engine runs less what it still prefills, else ours as we see them."""
         target = self._target
+        pending = len(target.ledger.pending)
         running = target.engine.value(SignalKind.RUNNING, now)
-        if running is not None:
-            return running
-        return float(len(target.ledger) - len(target.ledger.pending))
+        if running is None:
+            return float(len(target.ledger) - pending)
+        waiting = target.engine.value(SignalKind.WAITING, now) or 0.0
+        return running - max(0.0, pending - waiting)
 
     def _on_preemptions(self, total: float) -> None:
         before, self._preemptions = self._preemptions, total

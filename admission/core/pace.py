@@ -23,6 +23,7 @@ class Excess(NamedTuple):
 
     value: float
     why: Why
+    samples: int = 0
 
 
 class _Ended(NamedTuple):
@@ -88,14 +89,13 @@ class Pace:
     def excess(self, live: Iterable[tuple[Permit, float, float]], now: float) -> Excess | None:
         """The worst of what the sources say; `live` has (permit, TPOT, SLO) of streams in progress."""
         per_class: list[list[float]] = [[] for _ in PriorityClass]
-        streams = 0
         for permit, tpot_s, slo_s in live:
             per_class[permit.ticket.priority].append(tpot_s / slo_s)
-            streams += 1
-        answers = [self._own(per_class, now)]
-        if streams < MIN_STREAMS:
-            # With streams to look at the coarser sources only add noise.
-            answers += [self._from_scrape(now), self._from_spans(now)]
+        own = self._own(per_class, now)
+        if own is not None and own.samples >= MIN_STREAMS:
+            # With requests of our own to look at the coarser sources only add noise.
+            return own
+        answers = (own, self._from_scrape(now), self._from_spans(now))
         return min((answer for answer in answers if answer is not None), key=lambda e: e.value, default=None)
 
     def _own(self, live: list[list[float]], now: float) -> Excess | None:
@@ -112,7 +112,7 @@ class Pace:
             worst = (low_quantile(sorted(pooled), QUANTILE), len(pooled))
         if worst is None:
             return None
-        return _excess(worst[0], Source.OWN, f"n={worst[1]}")
+        return _excess(worst[0], Source.OWN, f"n={worst[1]}", worst[1])
 
     @staticmethod
     def _recent(ended: deque[_Ended], now: float, wanted: int) -> list[float]:
@@ -150,6 +150,6 @@ class Pace:
         return answer
 
 
-def _excess(ratio: float, source: Source, detail: str) -> Excess:
+def _excess(ratio: float, source: Source, detail: str, samples: int = 0) -> Excess:
     why = Why(f"TPOT is {ratio:.2f} of its SLO ({source}, {detail})", ratio, 1.0, "ratio", source)
-    return Excess(1.0 - ratio, why)
+    return Excess(1.0 - ratio, why, samples)

@@ -9,6 +9,9 @@ from admission.core.limits.base import Load, algorithm
 from admission.core.model import Why
 from admission.vocabulary import Source
 
+FLOOR_SHARE = 0.1
+"""Of the engine's KV: a floor above what the engine can bear would keep its SLO broken for ever."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AimdConfig:
@@ -68,6 +71,7 @@ class Aimd:
         self._hold_until = 0.0
         self._peak = 0.0
         self._cut_from: float | None = None
+        self._floor = config.floor_tokens
 
     def override(self, value: int) -> None:
         """Go on from this value."""
@@ -76,6 +80,7 @@ class Aimd:
     def reconfigure(self, config: AimdConfig) -> None:
         """Other constants, within the new bounds."""
         self.config = config
+        self._floor = min(self._floor, config.floor_tokens)
         self._set(self.value)
 
     def after_outage(self) -> None:
@@ -87,6 +92,8 @@ class Aimd:
         """One step of the law."""
         # The peak fades over about half a minute, so that one busy moment does not hold the limit up for ever.
         self._peak = max(self._peak * 0.97, load.used)
+        if load.capacity is not None:
+            self._floor = int(max(1.0, min(self.config.floor_tokens, FLOOR_SHARE * load.capacity)))
         if load.frozen:
             return None
         if load.congested is not None:
@@ -155,4 +162,4 @@ class Aimd:
         return why if self.value != before else None
 
     def _set(self, value: float) -> None:
-        self.value = int(min(max(value, self.config.floor_tokens), self.config.ceiling_tokens))
+        self.value = int(min(max(value, self._floor), self.config.ceiling_tokens))

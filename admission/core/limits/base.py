@@ -31,6 +31,8 @@ class Load:
     """Set at KV critical, a preemption, or when the engine itself said busy."""
     kv_hot: bool = False
     mean_cost: float = 512.0
+    capacity: float | None = None
+    """KV that the engine has, None when it does not say."""
     frozen: bool = False
 
 

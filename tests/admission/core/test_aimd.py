@@ -161,6 +161,14 @@ def test_it_stays_within_its_bounds() -> None:
     assert aimd.on_tick(load(0, -3.0, in_flight=0), 99.0) is None
 
 
+def test_the_floor_is_at_most_a_tenth_of_a_small_engine() -> None:
+    """2,000 tokens are nothing for an H200 and two thirds of a 3,072-token cache."""
+    aimd = limit(2_000)
+    for second in range(20):
+        aimd.on_tick(load(0, -3.0, in_flight=0, capacity=3_072), float(second))
+    assert aimd.value == 307
+
+
 def test_after_an_outage_it_climbs_from_half_to_the_last_good_value() -> None:
     """Not all at once: the engine is cold."""
     aimd = limit()

@@ -492,6 +492,15 @@ def test_the_engines_own_refusal_is_back_pressure() -> None:
     assert (change.new, change.why.source.value) == (510, "own")
 
 
+def test_a_failed_span_and_one_without_tokens_say_nothing_of_pace() -> None:
+    """Unknown is not fast."""
+    bench = Bench()
+    for sample in (Sample(bench.now, Outcome.ERROR, output_tokens=9), Sample(bench.now, Outcome.OK)):
+        assert bench.core.sample(sample, bench.now) == []
+    bench.wait(1.0)
+    assert bench.core.view(bench.now).tpot_ratio is None
+
+
 def test_a_busy_span_and_preemptions_count_alike() -> None:
     """Whoever sees it first."""
     for kind in ("span", "scrape"):

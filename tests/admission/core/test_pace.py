@@ -155,3 +155,15 @@ def test_streams_in_view_make_coarser_sources_silent() -> None:
     excess = pace.excess(live, 1.0)
     assert excess is not None
     assert excess.why.source is Source.OWN
+
+
+def test_finished_requests_of_our_own_silence_the_coarser_sources_too() -> None:
+    """Short answers leave few streams in view, but eight that ended are a better witness than a mean."""
+    pace = Pace()
+    for second in range(3):
+        pace.on_generated(10.0 * second, 10, 0.08, float(second))
+    for no in range(8):
+        pace.on_finished(permit(no, at=1.0), 0.04, 0.08, 2.0)
+    excess = pace.excess([], 2.0)
+    assert excess is not None
+    assert (excess.value, excess.why.source) == (0.5, Source.OWN)
