@@ -1,0 +1,227 @@
+"""Open-loop load: requests leave at the moments of a trace, whatever the server does, and are judged by their SLO."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from random import Random
+
+from admission.simulation.exchange import Attempt, Ending, Request, exchange
+from admission.simulation.traces import Arrival
+
+_BACKOFF_S = (1.0, 2.0, 4.0)
+
+
+class Retry(StrEnum):
+    """What a caller does that was refused, failed, or lost patience."""
+
+    NONE = "none"
+    BACKOFF = "backoff"
+    """Up to three more tries after 1, 2 and 4 s (+-50 %), later if Retry-After says so."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slo:
+    """What a good answer is: TTFT within `ttft_s` plus `ttft_per_1k_s` per 1,000 prompt tokens, TPOT within `tpot_s`."""
+
+    ttft_s: float = 2.0
+    ttft_per_1k_s: float = 0.25
+    tpot_s: float = 0.08
+
+    def met(self, attempt: Attempt, prompt_tokens: int) -> bool:
+        """Whether an attempt was served whole in time."""
+        if attempt.ending is not Ending.SERVED or attempt.ttft_s is None:
+            return False
+        bound = self.ttft_s + self.ttft_per_1k_s * prompt_tokens / 1000
+        return attempt.ttft_s <= bound and (attempt.tpot_s or 0.0) <= self.tpot_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadConfig:
+    """Where the load goes and how its callers behave."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    model: str = "standin"
+    chat: bool = False
+    max_tokens: int | None = 2048
+    """Sent in the body; the trace's true length goes in a header that only the stand-in reads."""
+    exact_output: bool = False
+    """Ask for the trace's length with max_tokens and ignore_eos instead: for a real engine."""
+    word: str = " tok"
+    """What a prompt is made of: one token of the server's tokenizer."""
+    headers: tuple[tuple[str, str], ...] = ()
+    slo: Slo = Slo()
+    patience_s: float = 10.0
+    leave_ratio: float = 0.0
+    """Share of callers that leave after a few chunks."""
+    retry: Retry = Retry.NONE
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One logical request: its trace entry and its attempts."""
+
+    arrival: Arrival
+    leaves: bool
+    attempts: list[Attempt] = field(default_factory=list)
+    late_s: float = 0.0
+    """How late this client sent it: its own fault, not the server's."""
+
+    @property
+    def last(self) -> Attempt | None:
+        """The attempt that settled it."""
+        return self.attempts[-1] if self.attempts else None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run came to. Offered counts every logical request that meant to stay; tokens are prompt plus answer."""
+
+    seconds: float
+    offered_requests: int
+    offered_tokens: int
+    good_requests: int
+    good_tokens: int
+    endings: dict[str, int]
+    refusals: dict[str, int]
+    ttft_p50_s: float | None
+    ttft_p99_s: float | None
+    tpot_p50_s: float | None
+    tpot_p90_s: float | None
+    served_within_slo_ratio: float | None
+    attempts: int
+    late_max_s: float
+
+    @property
+    def goodput_requests_ratio(self) -> float:
+        """Good over offered, in requests."""
+        return self.good_requests / max(1, self.offered_requests)
+
+    @property
+    def goodput_tokens_ratio(self) -> float:
+        """Good over offered, in tokens."""
+        return self.good_tokens / max(1, self.offered_tokens)
+
+
+class Load:
+    """Sends a trace. `outcomes` grows while it runs, so that a display can look at any time.
+
+    Args:
+        config: target and callers.
+        arrivals: the trace, in time order.
+    """
+
+    def __init__(self, config: LoadConfig, arrivals: Sequence[Arrival]) -> None:
+        self.config = config
+        self.arrivals = arrivals
+        self.outcomes: list[Outcome] = []
+        self.in_flight = 0
+        self.began_at = 0.0
+        self._random = Random(config.seed)  # noqa: S311 - behaviour of simulated callers
+
+    async def run(self, extra_s: float = 30.0) -> Report:
+        """Send everything, wait up to `extra_s` for what is still under way, then cut it and report."""
+        self.began_at = time.monotonic()
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            for arrival in self.arrivals:
+                await asyncio.sleep(max(0.0, self.began_at + arrival.at_s - time.monotonic()))
+                outcome = Outcome(arrival, self._random.random() < self.config.leave_ratio)
+                outcome.late_s = time.monotonic() - self.began_at - arrival.at_s
+                self.outcomes.append(outcome)
+                tasks.add(task := asyncio.create_task(self._caller(outcome)))
+                task.add_done_callback(tasks.discard)
+            if tasks:
+                await asyncio.wait(tasks, timeout=extra_s)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return self.report()
+
+    def report(self) -> Report:
+        """Judge what has happened so far; a request under way counts as offered and not yet good."""
+        return judge(self.outcomes, self.config.slo, time.monotonic() - self.began_at)
+
+    async def _caller(self, outcome: Outcome) -> None:
+        request = self._request(outcome)
+        for pause_s in (*self._pauses(), None):
+            self.in_flight += 1
+            try:
+                attempt = await exchange(self.config.host, self.config.port, request)
+            finally:
+                self.in_flight -= 1
+            outcome.attempts.append(attempt)
+            if pause_s is None or attempt.ending in (Ending.SERVED, Ending.LEFT, Ending.INVALID):
+                return
+            await asyncio.sleep(max(pause_s, attempt.retry_after_s or 0.0))
+
+    def _pauses(self) -> Iterable[float]:
+        if self.config.retry is Retry.NONE:
+            return ()
+        return tuple(pause * self._random.uniform(0.5, 1.5) for pause in _BACKOFF_S)
+
+    def _request(self, outcome: Outcome) -> Request:
+        config, arrival = self.config, outcome.arrival
+        wish = arrival.output_tokens if config.exact_output else config.max_tokens
+        headers = (*config.headers, ("x-standin-output-tokens", str(arrival.output_tokens)))
+        return Request(
+            path="/v1/chat/completions" if config.chat else "/v1/completions",
+            body=body(config, arrival.prompt_tokens, wish),
+            headers=config.headers if config.exact_output else headers,
+            patience_s=config.patience_s,
+            leave_after_chunks=self._random.randint(1, 8) if outcome.leaves else 0,
+        )
+
+
+def body(config: LoadConfig, prompt_tokens: int, max_tokens: int | None) -> bytes:
+    """A request body whose prompt the stand-in counts as `prompt_tokens`."""
+    text = config.word.encode() * prompt_tokens
+    said = b'"messages":[{"role":"user","content":"%b"}]' if config.chat else b'"prompt":"%b"'
+    limit = b"" if max_tokens is None else b',"max_tokens":%d' % max_tokens
+    if config.exact_output:
+        limit += b',"ignore_eos":true'
+    options = b',"stream":true,"stream_options":{"include_usage":true}'
+    return b'{"model":"%b",%b%b%b}' % (config.model.encode(), said % text, limit, options)
+
+
+def judge(outcomes: Sequence[Outcome], slo: Slo, seconds: float) -> Report:
+    """Count what was good, served, refused; percentiles are over the served."""
+    stayed = [outcome for outcome in outcomes if not outcome.leaves]
+    served = [(o, o.last) for o in stayed if o.last is not None and o.last.ending is Ending.SERVED]
+    good = [outcome for outcome, last in served if slo.met(last, outcome.arrival.prompt_tokens)]
+    ttft = sorted(last.ttft_s for _, last in served if last.ttft_s is not None)
+    tpot = sorted(last.tpot_s for _, last in served if last.tpot_s is not None)
+    lasts = [outcome.last for outcome in outcomes if outcome.last is not None]
+    attempts = [attempt for outcome in outcomes for attempt in outcome.attempts]
+    return Report(
+        seconds=seconds,
+        offered_requests=len(stayed),
+        offered_tokens=sum(map(_tokens, stayed)),
+        good_requests=len(good),
+        good_tokens=sum(map(_tokens, good)),
+        endings=dict(Counter(last.ending.value for last in lasts)),
+        refusals=dict(Counter(a.reason for a in attempts if a.ending is Ending.REFUSED)),
+        ttft_p50_s=quantile(ttft, 0.5),
+        ttft_p99_s=quantile(ttft, 0.99),
+        tpot_p50_s=quantile(tpot, 0.5),
+        tpot_p90_s=quantile(tpot, 0.9),
+        served_within_slo_ratio=len(good) / len(served) if served else None,
+        attempts=len(attempts),
+        late_max_s=max((outcome.late_s for outcome in outcomes), default=0.0),
+    )
+
+
+def _tokens(outcome: Outcome) -> int:
+    return outcome.arrival.prompt_tokens + outcome.arrival.output_tokens
+
+
+def quantile(ordered: Sequence[float], q: float) -> float | None:
+    """The value at rank int(q (n - 1)) of sorted values, None when there are none."""
+    return ordered[int(q * (len(ordered) - 1))] if ordered else None
