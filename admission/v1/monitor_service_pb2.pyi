@@ -353,6 +353,9 @@ class ClassSnapshot(google.protobuf.message.Message):
     COUNTS_FIELD_NUMBER: builtins.int
     GOOD_FIELD_NUMBER: builtins.int
     FINISHED_FIELD_NUMBER: builtins.int
+    SHADOW_COUNTS_FIELD_NUMBER: builtins.int
+    SLO_TTFT_PER_1K_S_FIELD_NUMBER: builtins.int
+    JUDGED_FIELD_NUMBER: builtins.int
     name: builtins.str
     in_flight: builtins.int
     queued: builtins.int
@@ -364,6 +367,10 @@ class ClassSnapshot(google.protobuf.message.Message):
     good: builtins.int
     """Finished within SLO, and finished, since start."""
     finished: builtins.int
+    slo_ttft_per_1k_s: builtins.float
+    """Added to slo_ttft_s for each 1,000 prompt tokens."""
+    judged: builtins.int
+    """Of `finished`, those that can be held against the SLO: not the aborted ones."""
     @property
     def ttft(self) -> global___Percentiles: ...
     @property
@@ -375,6 +382,10 @@ class ClassSnapshot(google.protobuf.message.Message):
     @property
     def counts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Count]:
         """Since start, by verdict and reason name; ADMITTED has reason ""."""
+
+    @property
+    def shadow_counts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Count]:
+        """In shadow: what enforce would have said to the same tickets, since start. Empty in other modes."""
 
     def __init__(
         self,
@@ -393,11 +404,16 @@ class ClassSnapshot(google.protobuf.message.Message):
         counts: collections.abc.Iterable[global___Count] | None = ...,
         good: builtins.int = ...,
         finished: builtins.int = ...,
+        shadow_counts: collections.abc.Iterable[global___Count] | None = ...,
+        slo_ttft_per_1k_s: builtins.float | None = ...,
+        judged: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_slo_tpot_s", b"_slo_tpot_s", "_slo_ttft_s", b"_slo_ttft_s", "e2e", b"e2e", "queue_time", b"queue_time", "slo_tpot_s", b"slo_tpot_s", "slo_ttft_s", b"slo_ttft_s", "tpot", b"tpot", "ttft", b"ttft"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_slo_tpot_s", b"_slo_tpot_s", "_slo_ttft_s", b"_slo_ttft_s", "counts", b"counts", "e2e", b"e2e", "finished", b"finished", "good", b"good", "in_flight", b"in_flight", "name", b"name", "queue_time", b"queue_time", "queued", b"queued", "queued_prompt_tokens", b"queued_prompt_tokens", "slo_is_default", b"slo_is_default", "slo_tpot_s", b"slo_tpot_s", "slo_ttft_s", b"slo_ttft_s", "tpot", b"tpot", "ttft", b"ttft"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_slo_tpot_s", b"_slo_tpot_s", "_slo_ttft_per_1k_s", b"_slo_ttft_per_1k_s", "_slo_ttft_s", b"_slo_ttft_s", "e2e", b"e2e", "queue_time", b"queue_time", "slo_tpot_s", b"slo_tpot_s", "slo_ttft_per_1k_s", b"slo_ttft_per_1k_s", "slo_ttft_s", b"slo_ttft_s", "tpot", b"tpot", "ttft", b"ttft"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_slo_tpot_s", b"_slo_tpot_s", "_slo_ttft_per_1k_s", b"_slo_ttft_per_1k_s", "_slo_ttft_s", b"_slo_ttft_s", "counts", b"counts", "e2e", b"e2e", "finished", b"finished", "good", b"good", "in_flight", b"in_flight", "judged", b"judged", "name", b"name", "queue_time", b"queue_time", "queued", b"queued", "queued_prompt_tokens", b"queued_prompt_tokens", "shadow_counts", b"shadow_counts", "slo_is_default", b"slo_is_default", "slo_tpot_s", b"slo_tpot_s", "slo_ttft_per_1k_s", b"slo_ttft_per_1k_s", "slo_ttft_s", b"slo_ttft_s", "tpot", b"tpot", "ttft", b"ttft"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_slo_tpot_s", b"_slo_tpot_s"]) -> typing.Literal["slo_tpot_s"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_slo_ttft_per_1k_s", b"_slo_ttft_per_1k_s"]) -> typing.Literal["slo_ttft_per_1k_s"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_slo_ttft_s", b"_slo_ttft_s"]) -> typing.Literal["slo_ttft_s"] | None: ...
 

@@ -1,0 +1,1 @@
+"""Generated from proto/admission/wire. Do not edit: `make proto`."""

@@ -1,0 +1,1 @@
+"""Measurements in, readings and samples out."""

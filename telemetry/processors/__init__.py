@@ -1,0 +1,1 @@
+"""What happens to a measurement between its receiver and the admission loop."""
