@@ -1,0 +1,1 @@
+"""The commands of `tidegate`, one module each; heavy imports stay inside the functions."""

@@ -1,0 +1,1 @@
+"""What a user may write, checked as a whole before anything starts."""

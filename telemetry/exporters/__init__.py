@@ -1,0 +1,1 @@
+"""Telemetry out: Prometheus metrics and spans of decisions."""
