@@ -22,7 +22,7 @@ from admission.core.model import (
     TicketId,
 )
 from admission.simulation.engine import Engine, EngineConfig, Sequence
-from admission.vocabulary import Outcome, PriorityClass, SignalKind, Source
+from admission.vocabulary import Mode, Outcome, PriorityClass, SignalKind, Source
 
 PROGRESS_S = 0.25
 SCRAPE_S = 1.0
@@ -86,6 +86,7 @@ class _What(IntEnum):
     PROGRESS = 2
     SCRAPE = 3
     GIVE_UP = 4
+    ENFORCE = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +101,10 @@ class WorldConfig:
     """First tokens and progress are reported."""
     slow: tuple[tuple[float, float], ...] = ()
     """(from when, how many times slower)."""
+    chunk_tokens: int = 1
+    """Tokens in one streamed chunk."""
+    enforce_at: float | None = None
+    """Switch from the configured mode to enforce then."""
     bypass: float = 0.0
     """Share of requests that go to the engine without asking."""
 
@@ -138,6 +143,8 @@ class World:
             self._at(arrival.at, _What.ARRIVAL, id)
         self._at(PROGRESS_S, _What.PROGRESS)
         self._at(SCRAPE_S, _What.SCRAPE)
+        if self._config.enforce_at is not None:
+            self._at(self._config.enforce_at, _What.ENFORCE)
         for at in self._instants(until):
             self.now = at
         return self.result
@@ -170,6 +177,8 @@ class World:
                 self._progress()
             case _What.SCRAPE:
                 self._scrape()
+            case _What.ENFORCE:
+                self._take(self.core.set_mode(Mode.ENFORCE, self.now))
             case _What.ARRIVAL if id is not None:
                 self._arrive(id)
             case _What.GIVE_UP if id is not None:
@@ -262,7 +271,7 @@ class World:
             served = self._served[id]
             if served.first_token_at is None or not served.arrival.stream:
                 continue
-            made = self.engine.generated(self._sequences[id])
+            made = -(-self.engine.generated(self._sequences[id]) // self._config.chunk_tokens)
             new = made - self._reported.get(id, 0)
             if new > 0:
                 self._reported[id] = made

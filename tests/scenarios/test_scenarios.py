@@ -207,3 +207,23 @@ def test_without_any_signal_the_limit_stands_still_and_says_so() -> None:
     result = world.run(mix(20.0, 55.0, 5.0, 5.7, 3), 55.0)
     assert len(result.limits) == 1
     assert world.core.view(55.0).frozen.startswith("no signal")
+
+
+def test_sixteen_tokens_a_chunk_end_at_the_limit_of_one() -> None:
+    """A chunk is not a token: how many it carries is learned from finished answers."""
+    ends = []
+    for chunk_tokens in (1, 16):
+        config = WorldConfig(engine=SLOW_DECODE, scrape=False, chunk_tokens=chunk_tokens)
+        world = World(config, ControllerConfig(mode=Mode.ENFORCE), 3)
+        world.run(mix(30.0, 90.0, 5.0, 5.7, 3), 90.0)
+        ends.append(world.core.target.limit.value)
+    assert abs(ends[1] / ends[0] - 1.0) < 0.2
+
+
+def test_enforcing_at_a_steady_load_refuses_almost_nobody() -> None:
+    """Switching us on must not be an outage, however low the configured start."""
+    for initial, most in ((2_000, 0.01), (32_000, 0.01)):
+        controller = ControllerConfig(mode=Mode.SHADOW, limit=AimdConfig(initial_tokens=initial))
+        world = World(WorldConfig(engine=SLOW_DECODE, enforce_at=40.0), controller, 4)
+        result = world.run(mix(9.0, 100.0, 5.0, 5.7, 4), 100.0)
+        assert result.refused(40.0, 100.0) < most
