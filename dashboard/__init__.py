@@ -1,0 +1,1 @@
+"""What an operator sees: pages over the sidecar's MonitorService."""
