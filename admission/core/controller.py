@@ -197,7 +197,7 @@ class Controller(Admitting):
     def _tick(self, now: float) -> None:
         frozen = self.law.frozen
         self._emit_change(self.law.on_tick(self.mode, now))
-        if self.law.frozen != frozen:
+        if bool(self.law.frozen) != bool(frozen):
             self._emit(GateChanged("limit", _moves(frozen), _moves(self.law.frozen), Why(self.law.frozen)))
         before = self.recovery.state
         if self.recovery.tick(self._limit_is_back(), now):

@@ -12,6 +12,7 @@ from admission.vocabulary import Reason, SignalKind, Source
 
 MAX_GPUS = 64
 _MIB = 1 << 20
+_GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +182,7 @@ class VramWatermark(QuietGate):
 
     def _why(self, uuid: str, gpu: _Gpu) -> Why:
         free, critical = gpu.free or 0.0, self._critical(gpu) or 0.0
-        detail = f"GPU {uuid}: {free / _MIB:.0f} MiB free, mark {critical / _MIB:.0f} MiB"
+        detail = f"{uuid}: {free / _GIB:.2f} GiB free, mark {critical / _GIB:.2f} GiB"
         return Why(detail, free, critical, "bytes", Source.NVML)
 
 
