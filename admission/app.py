@@ -19,6 +19,7 @@ from admission.config.reload import Reloaded, compare, merged
 from admission.config.schema import Settings, TargetSettings, state_directory
 from admission.core.model import TicketId, View
 from admission.core.saved import SavedState
+from admission.runtime.collector import calm_collector
 from admission.runtime.host import Host, TargetSpec
 from admission.runtime.journal import Journal
 from admission.runtime.settings import Role
@@ -367,6 +368,7 @@ async def serve(loaded: Loaded, environ: Mapping[str, str], started: asyncio.Eve
         loop.add_signal_handler(number, leave)
     loop.add_signal_handler(signal.SIGHUP, sidecar.reload_soon)
     await sidecar.start()
+    calm_collector()
     if started:
         started.set()
     await asked.wait()

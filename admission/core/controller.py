@@ -48,10 +48,11 @@ class Controller(Admitting):
 
     def _restore(self, saved: SavedState, now: float) -> None:
         target = self.target
-        if saved.learned:
+        if saved.learned and target.limit.adapts:
             # The engine is not asked yet: half, and what the saved permits held counts until they are announced or die.
             target.limit.override(max(1, saved.limit))
             target.limit.after_outage()
+            self.law.adopted = True
         if saved.held:
             target.ghosts, target.ghost_tokens = saved.held, saved.held_tokens
             target.ghosts_until = now + self.config.lease.ttl_s
@@ -243,7 +244,7 @@ class Controller(Admitting):
         return self._settled(now)
 
     def reconfigure(self, config: ControllerConfig, now: float) -> list[Event]:
-        """New settings. What is in flight, waiting and learned stays; another limit algorithm goes on from today's value."""
+        """New settings. What is in flight, waiting and learned stays; another limit that adapts goes on from today's value."""
         mode = config.mode if config.mode is not self.config.mode else self.mode
         self.apply(config)
         return [*self.set_mode(mode, now), *self._settled(now)]

@@ -209,7 +209,8 @@ class Holding:
         if config.limit.algorithm != self.config.limit.algorithm:
             value = target.limit.value
             target.limit = limits.discovered()[config.limit.algorithm].build(config.limit)
-            target.limit.override(value)
+            if target.limit.adapts:
+                target.limit.override(value)
         elif config.limit != self.config.limit:
             target.limit.reconfigure(config.limit)
         for name, gate in target.gates.items():

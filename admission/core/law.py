@@ -25,7 +25,8 @@ class Law:
         self.frozen = ""
         self.excess: Excess | None = None
         self._preemptions: float | None = None
-        self._adopted = False
+        self.adopted = False
+        """No scrape may raise the limit to what runs any more: one did, or a saved limit says how much may."""
         self._override_until: float | None = None
 
     def on_tick(self, mode: Mode, now: float) -> LimitChanged | None:
@@ -72,9 +73,9 @@ class Law:
 
     def adopt(self, now: float) -> LimitChanged | None:
         """What runs on the engine already may go on: taking over at peak must not be an outage."""
-        if self.excess is not None and self.excess.value < 0:
-            return None
         target = self._target
+        if not target.limit.adapts or (self.excess is not None and self.excess.value < 0):
+            return None
         running = target.ledger.used_really + target.untracked_tokens(now)
         if running <= target.limit.value:
             return None
@@ -170,9 +171,9 @@ class Law:
         target.slots.on_scrape(running, waiting, target.kv_gate.ratio)
         if not target.sees_streams:
             target.prefill.steer(waiting, binds=target.refused_for_other)
-        if self._adopted:
+        if self.adopted:
             return None
-        self._adopted = True
+        self.adopted = True
         return self.adopt(now)
 
     def _decoding(self, now: float) -> float:

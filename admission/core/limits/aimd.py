@@ -62,6 +62,7 @@ class Aimd:
     """The default limit."""
 
     name = "aimd"
+    adapts = True
 
     def __init__(self, config: AimdConfig) -> None:
         self.config = config

@@ -40,6 +40,8 @@ class Limit(Protocol):
     """A limit in tokens that moves. It is told the time and never asks for it."""
 
     name: str
+    adapts: bool
+    """Whether it may begin from what was saved or from what runs already; a number chosen by hand may not."""
 
     @property
     def value(self) -> int:

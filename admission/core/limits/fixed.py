@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from admission.core.limits.base import Load, algorithm
 from admission.core.model import Why
+from admission.vocabulary import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +29,18 @@ class Fixed:
     """Stands still."""
 
     name = "fixed"
+    adapts = False
 
     def __init__(self, config: FixedConfig) -> None:
         self.value = config.limit_tokens
+        self._chosen = config.limit_tokens
 
     def on_tick(self, load: Load, now: float) -> Why | None:
-        """Never moves."""
+        """Never moves; only goes back to what was chosen when an operator's other value has ended."""
+        if self.value == self._chosen or load.frozen:
+            return None
+        self.value = self._chosen
+        return Why("back to the configured limit", self._chosen, 0.0, "tokens", Source.OPERATOR)
 
     def override(self, value: int) -> None:
         """Go on from this value."""
@@ -41,7 +48,7 @@ class Fixed:
 
     def reconfigure(self, config: FixedConfig) -> None:
         """The operator's new value."""
-        self.value = config.limit_tokens
+        self.value = self._chosen = config.limit_tokens
 
     def after_outage(self) -> None:
         """An outage says nothing about a limit that was chosen by hand."""

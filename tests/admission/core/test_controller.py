@@ -8,26 +8,19 @@ import pytest
 
 from admission.core.controller import ClassConfig, ControllerConfig, RetryAfterConfig
 from admission.core.gates.base import QuietGate
-from admission.core.leases import LeaseConfig
-from admission.core.limits.aimd import AimdConfig
 from admission.core.limits.fixed import FixedConfig
 from admission.core.model import (
     Admitted,
     Completion,
     Finished,
-    GateChanged,
-    Held,
-    LeaseExpired,
-    LimitChanged,
     Queued,
     Rejected,
-    Sample,
     Shed,
     Ticket,
 )
 from admission.core.settings import KvForecastConfig, default_classes
 from admission.core.slo import SloConfig
-from admission.vocabulary import EngineState, Mode, Outcome, PriorityClass, Reason, SignalKind
+from admission.vocabulary import Mode, Outcome, PriorityClass, Reason
 from tests.admission.core.bench import FULL_AT_100K, Bench, only, some
 
 BATCH, INTERNAL = PriorityClass.BATCH, PriorityClass.INTERNAL
@@ -331,189 +324,6 @@ def test_own_events_give_ttft_and_tpot() -> None:
     done = only(Finished, bench.finish(waiting))
     assert (done.ttft_s, done.tpot_s, done.output_tokens) == (0.75, 0.05, 21)
     assert done.waited_s == 0.5
-
-
-def test_leases_end_unless_renewed() -> None:
-    """A client that died must not hold capacity."""
-    bench = Bench(limit=FULL_AT_100K)
-    ticket = bench.fill()
-    bench.now += 20.0
-    bench.core.renew("s", bench.now)
-    assert some(LeaseExpired, bench.wait(29.0)) == []
-    waiting = bench.ticket(owner="t", **SMALL)
-    bench.submit(waiting)
-    events = bench.wait(1.2)
-    assert only(LeaseExpired, events).id == ticket.id
-    assert only(Admitted, events).ticket is waiting
-    assert only(Finished, events).completion.outcome is Outcome.LOST
-
-
-def test_a_broken_stream_cancels_waiters_and_keeps_permits_for_the_grace() -> None:
-    """Whoever comes back in time has lost nothing but its place."""
-    bench = Bench(limit=FULL_AT_100K, lease=LeaseConfig(grace_s=5.0))
-    bench.fill()
-    bench.submit(**SMALL)
-    assert only(Shed, bench.core.detach("s", bench.now)).reason is Reason.CANCELLED
-    assert some(LeaseExpired, bench.wait(4.0)) == []
-    bench.core.attach("s", bench.now)
-    assert some(LeaseExpired, bench.wait(20.0)) == []
-    bench.core.detach("s", bench.now)
-    assert len(some(LeaseExpired, bench.wait(5.0))) == 1
-
-
-def test_saying_goodbye_frees_everything_at_once() -> None:
-    """Half-close."""
-    bench = Bench()
-    bench.admit()
-    bench.admit(prompt_tokens=50)
-    assert len(some(Finished, bench.core.leave("s", bench.now))) == 2
-    assert bench.core.held_by("s") == []
-
-
-def test_a_session_that_does_not_read_gets_no_grants() -> None:
-    """Others are not held up by it."""
-    bench = Bench(limit=FULL_AT_100K)
-    full = bench.fill()
-    bench.core.stalled("deaf", True, bench.now)
-    bench.submit(owner="deaf", **SMALL)
-    other = bench.ticket(owner="other", **SMALL)
-    bench.submit(other)
-    assert only(Admitted, bench.finish(full)).ticket is other
-    only(Admitted, bench.core.stalled("deaf", False, bench.now))
-
-
-def test_announced_permits_are_in_flight_again_whatever_the_limit() -> None:
-    """They run on the engine already."""
-    bench = Bench(limit=FixedConfig(limit_tokens=1))
-    tickets = [bench.ticket(), bench.ticket(), bench.ticket()]
-    held = [Held(tickets[0], 5.0), Held(tickets[1], 5.0, True, 40), Held(tickets[2], 5.0, local=True)]
-    bench.core.reinstate(held, bench.now)
-    bench.core.reinstate(held, bench.now)
-    view = bench.core.view(bench.now)
-    assert (view.in_flight, view.pending_prompt_tokens) == (3, 200)
-    only(Queued, bench.submit())
-    done = only(Finished, bench.finish(tickets[1], output_tokens=50))
-    assert done.ttft_s is None
-
-
-def test_three_errors_close_the_target_and_a_scrape_reopens_it_in_steps() -> None:
-    """Refused at once meanwhile, with a time to come back."""
-    bench = Bench(limit=AimdConfig(initial_tokens=64_000))
-    bench.scrape()
-    bench.wait(1.0)
-    tickets = [bench.admit(**SMALL) for _ in range(3)]
-    events = [event for ticket in tickets for event in bench.finish(ticket, Outcome.ERROR)]
-    assert only(GateChanged, events).state == EngineState.OUTAGE.value
-    refused = only(Rejected, bench.submit())
-    assert (refused.reason, refused.why.measured) == (Reason.OUTAGE, 3)
-    bench.wait(2.0)
-    reopened = bench.scrape()
-    assert only(LimitChanged, reopened).new == 32_000
-    assert only(GateChanged, reopened).state == EngineState.REOPENING.value
-    only(Admitted, bench.submit())
-    changes = [one for one in some(GateChanged, bench.wait(31.0)) if one.gate == "engine"]
-    assert [one.state for one in changes] == [EngineState.UP.value]
-
-
-def test_without_a_scrape_one_probe_opens_the_target() -> None:
-    """Nobody else passes while it is out; waiters held for the outage say so."""
-    bench = Bench(limit=FULL_AT_100K)
-    full = bench.fill()
-    bench.submit(prompt_tokens=50_000)
-    for _ in range(2):
-        bench.core.recovery.on_end(full.id, Outcome.ERROR, bench.now)
-    bench.finish(full, Outcome.ERROR)
-    assert bench.core.recovery.closed
-    bench.now += 1.25
-    probe = only(Admitted, bench.core.wake(bench.now)).ticket
-    only(Rejected, bench.submit())
-    events = bench.core.first_token(probe.id, bench.now)
-    assert some(GateChanged, events)[-1].state == EngineState.REOPENING.value
-    assert len(some(LimitChanged, events)) == 0
-
-
-def test_a_probe_that_ends_well_opens_too() -> None:
-    """Short answers end before anybody sees a first token."""
-    bench = Bench()
-    bench.finish(bench.admit())
-    for _ in range(3):
-        bench.finish(bench.admit(), Outcome.ERROR)
-    assert bench.core.recovery.closed
-    bench.wait(1.3)
-    probe = bench.admit()
-    assert some(GateChanged, bench.finish(probe))[-1].state == EngineState.REOPENING.value
-
-
-def test_waiters_held_by_critical_kv_expire_with_that_reason() -> None:
-    """The reason that helps, not just that time was over."""
-    bench = Bench(limit=FULL_AT_100K)
-    bench.core.first_token(bench.admit(prompt_tokens=10).id, bench.now)
-    changes = some(GateChanged, bench.scrape(kv=0.98, running=1))
-    assert changes[-1].state == "critical"
-    bench.submit(patience_s=0.4, prompt_tokens=10)
-    shed = only(Shed, bench.wait(0.5))
-    assert (shed.reason, shed.why.measured) == (Reason.WATERMARK_KV, 0.98)
-    bench.submit(prompt_tokens=10)
-    only(Admitted, bench.scrape(kv=0.5, running=1))
-
-
-def test_a_reading_that_goes_stale_opens_the_gate_by_itself() -> None:
-    """The tick looks, no reading need come."""
-    bench = Bench(limit=FULL_AT_100K)
-    bench.admit(prompt_tokens=10)
-    bench.scrape(kv=0.98, running=1)
-    bench.submit(prompt_tokens=10, priority=BATCH)
-    events = bench.wait(5.0)
-    assert [one.state for one in some(GateChanged, events) if one.gate == "kv"] == ["open"]
-
-
-def test_a_gate_that_shuts_clears_the_queue_of_those_it_refuses() -> None:
-    """They learn it now, not at their deadline."""
-    bench = Bench(limit=FULL_AT_100K)
-    bench.fill()
-    bench.submit(priority=INTERNAL, **SMALL)
-    bench.submit(**SMALL)
-    assert only(Shed, bench.scrape(kv=0.92)).reason is Reason.WATERMARK_KV
-    drained = bench.core.set_drain(True, bench.now)
-    assert [one.reason for one in some(Shed, drained)] == [Reason.DRAINING]
-    assert bench.core.set_drain(True, bench.now) == []
-    assert only(Rejected, bench.submit()).reason is Reason.DRAINING
-    bench.core.set_drain(False, bench.now)
-    assert bench.core.view(bench.now).draining is False
-
-
-def test_the_engines_own_refusal_is_back_pressure() -> None:
-    """A 503 of the engine cuts the limit and is no fast success."""
-    bench = Bench(limit=AimdConfig(initial_tokens=1_000, floor_tokens=100))
-    tickets = [bench.admit(prompt_tokens=200, max_tokens=100) for _ in range(3)]
-    done = only(Finished, bench.finish(tickets[0], Outcome.BUSY))
-    assert done.good is False
-    change = only(LimitChanged, bench.wait(1.0))
-    assert (change.new, change.why.source.value) == (510, "own")
-
-
-def test_a_failed_span_and_one_without_tokens_say_nothing_of_pace() -> None:
-    """Unknown is not fast."""
-    bench = Bench()
-    for sample in (Sample(bench.now, Outcome.ERROR, output_tokens=9), Sample(bench.now, Outcome.OK)):
-        assert bench.core.sample(sample, bench.now) == []
-    bench.wait(1.0)
-    assert bench.core.view(bench.now).tpot_ratio is None
-
-
-def test_a_busy_span_and_preemptions_count_alike() -> None:
-    """Whoever sees it first."""
-    for kind in ("span", "scrape"):
-        bench = Bench(limit=AimdConfig(initial_tokens=1_000, floor_tokens=100))
-        bench.admit(prompt_tokens=900, max_tokens=10)
-        if kind == "span":
-            bench.core.sample(Sample(bench.now, Outcome.BUSY), bench.now)
-        else:
-            bench.observe(SignalKind.PREEMPTIONS_TOTAL, 4)
-            bench.observe(SignalKind.PREEMPTIONS_TOTAL, 6)
-        assert only(LimitChanged, bench.wait(1.0)).why.source.value == (
-            "spans" if kind == "span" else "scrape"
-        )
 
 
 def test_the_settings_check_themselves() -> None:

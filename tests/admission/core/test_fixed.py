@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from admission.core.limits.base import Load
 from admission.core.limits.fixed import Fixed, FixedConfig
 
 
@@ -14,6 +15,11 @@ def test_only_an_operator_moves_it() -> None:
     assert fixed.value == 10
     fixed.override(0)
     assert fixed.value == 1
+    assert fixed.on_tick(Load(frozen=True), 1.0) is None
+    why = fixed.on_tick(Load(), 2.0)
+    assert why is not None
+    assert fixed.value == 10
+    assert fixed.on_tick(Load(), 3.0) is None
     fixed.reconfigure(FixedConfig(limit_tokens=7))
     assert fixed.value == 7
 

@@ -154,7 +154,7 @@ def test_new_settings_keep_what_was_learned() -> None:
     bench.core.reconfigure(ControllerConfig(limit=AimdConfig(ceiling_tokens=40_000), **settings), bench.now)
     assert bench.core.view(bench.now).limit == 40_000
     bench.core.reconfigure(ControllerConfig(limit=FixedConfig(limit_tokens=9), **settings), bench.now)
-    assert (bench.core.view(bench.now).limit, bench.core.view(bench.now).limit_algorithm) == (40_000, "fixed")
+    assert (bench.core.view(bench.now).limit, bench.core.view(bench.now).limit_algorithm) == (9, "fixed")
     bench.core.reconfigure(ControllerConfig(limit=FixedConfig(limit_tokens=9), **settings), bench.now)
     assert bench.core.knows(ticket.id)
     events = bench.core.reconfigure(ControllerConfig(mode=Mode.OFF), bench.now)
@@ -189,6 +189,29 @@ def test_a_saved_state_without_permits_has_no_ghosts() -> None:
     """An idle sidecar restarts with its limit only."""
     bench = Bench(saved=SavedState(limit=50_000, learned=True))
     assert (bench.core.view(bench.now).limit, bench.core.view(bench.now).untracked) == (25_000, 0)
+
+
+def test_a_saved_limit_is_not_raised_to_what_the_engine_runs() -> None:
+    """At a restart under load the engine is full of our own: what it may carry was learned before."""
+    bench = Bench(saved=SavedState(limit=10_000, held=12, held_tokens=10_000, learned=True))
+    assert some(LimitChanged, bench.scrape(running=40)) == []
+    assert bench.core.view(bench.now).limit == 5_000
+
+
+def test_a_limit_chosen_by_hand_is_moved_by_nobody_but_hands() -> None:
+    """Not by what runs already, by no saved state, by no other algorithm before it; an operator's word ends in time."""
+    fixed = FixedConfig(limit_tokens=1_200)
+    bench = Bench(limit=fixed, saved=SavedState(limit=9_000, learned=True))
+    assert bench.core.view(bench.now).limit == 1_200
+    assert some(LimitChanged, bench.scrape(running=40)) == []
+    bench.core.set_limit(700, bench.now + 5.0, bench.now)
+    bench.wait(3.0)
+    assert bench.core.view(bench.now).limit == 700
+    change = only(LimitChanged, bench.wait(3.0))
+    assert (change.old, change.new, change.why.source.value) == (700, 1_200, "operator")
+    adaptive = Bench(limit=AimdConfig(initial_tokens=50_000))
+    adaptive.core.reconfigure(ControllerConfig(limit=fixed, mode=Mode.ENFORCE), adaptive.now)
+    assert adaptive.core.view(adaptive.now).limit == 1_200
 
 
 def test_ghosts_and_scraped_work_are_never_added() -> None:

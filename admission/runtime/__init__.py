@@ -1,0 +1,1 @@
+"""The asyncio shell around the core: owns clock, timers and journal; decides nothing."""

@@ -1,0 +1,1 @@
+"""gRPC services over the runtime; every foreign protocol is mapped here and nowhere else."""

@@ -1,0 +1,1 @@
+"""Ours against others, side by side in one run."""

@@ -1,0 +1,96 @@
+"""Tidegate in front of a real vLLM on the CPU: unprotected, adaptive and five static limits under the same load.
+
+Usage: python -m benchmarks.vllm [--repeats 3] [--judged 20] [--json] (needs scripts/setup_vllm.sh, takes about 15 minutes)
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from admission.simulation.exchange import Ending
+from tests.real.vllm_bench import Bench, Plan, Run, Study, median, study
+from tests.real.vllm_rig import VARIABLE, Rig, engine_python
+
+
+def row(name: str, runs: Sequence[Run]) -> dict[str, object]:
+    """Medians over the runs of one kind."""
+    reports = [run.report for run in runs]
+    return {
+        "run": name,
+        "goodput_requests_ratio": round(median(run.goodput for run in runs), 3),
+        "goodput_tokens_ratio": round(median(report.goodput_tokens_ratio for report in reports), 3),
+        "lowest": round(min(run.goodput for run in runs), 3),
+        "highest": round(max(run.goodput for run in runs), 3),
+        "ttft_p50_ms": _ms([report.ttft_p50_s for report in reports]),
+        "ttft_p99_ms": _ms([report.ttft_p99_s for report in reports]),
+        "tpot_p90_ms": _ms([report.tpot_p90_s for report in reports]),
+        "refused": round(median(len(run.ended(Ending.REFUSED)) for run in runs)),
+        "limit_tokens": round(median(run.limit() for run in runs)),
+        "decision_p99_ms": _ms([run.decision_p99_s for run in runs]),
+    }
+
+
+def _ms(seconds: Sequence[float | None]) -> float | None:
+    known = [value for value in seconds if value is not None]
+    return round(median(known) * 1000, 1) if known else None
+
+
+def table(seen: Study) -> list[dict[str, object]]:
+    """One row for each kind of run."""
+    rows = [row("unprotected", seen.unprotected), row("adaptive", seen.adaptive)]
+    rows += [row(f"static {limit}", runs) for limit, runs in seen.static.items()]
+    return [*rows, row("from 4x high", [seen.from_high]), row("from 4x low", [seen.from_low])]
+
+
+def show(rows: list[dict[str, object]]) -> None:
+    """A Markdown table."""
+    names = list(rows[0])
+    print("| " + " | ".join(names) + " |")
+    print("|" + "---|" * len(names))
+    for each in rows:
+        print("| " + " | ".join("-" if each[name] is None else str(each[name]) for name in names) + " |")
+
+
+async def run(plan: Plan) -> Study:
+    """Start vLLM, put it through everything, leave nothing running."""
+    with tempfile.TemporaryDirectory() as folder:
+        rig = Rig(Path(folder))
+        try:
+            await rig.start_engine()
+            return await study(Bench(rig, plan, lambda text: print(text, file=sys.stderr, flush=True)))
+        finally:
+            await rig.stop()
+
+
+def main() -> int:
+    """Print the table; 1 when there is no vLLM."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--warm", type=float, default=8.0, help="seconds sent before judging begins")
+    parser.add_argument("--judged", type=float, default=20.0, help="seconds judged")
+    parser.add_argument(
+        "--long", type=float, default=40.0, help="seconds for the limit to find its place from afar"
+    )
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    if not engine_python().exists():
+        print(f"no vLLM at {engine_python()}: run scripts/setup_vllm.sh, or set {VARIABLE}", file=sys.stderr)
+        return 1
+    plan = Plan(repeats=asked.repeats, warm_s=asked.warm, judged_s=asked.judged, long_warm_s=asked.long)
+    seen = asyncio.run(run(plan))
+    rows = table(seen)
+    if asked.json:
+        print(json.dumps(rows, indent=1))
+    else:
+        show(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
