@@ -48,23 +48,19 @@ class Show:
         self._arrivals = plan.arrivals()
 
     async def run(self) -> None:
-        """Play both runs. Whatever happens, nothing is left running.
+        """Play both runs. The processes that it starts are the caller's to stop.
 
         Raises:
             StageError: a process did not come up.
         """
-        atexit.register(self.stage.kill)
-        try:
-            ports, moved = choose_ports()
-            self._say(self.plan.story(self._arrivals), *moved)
-            await self._start_house(ports)
-            with self._live() as live:
-                await self._play(WITHOUT, ports, live)
-                await self._play(WITH, ports, live)
-            self._say(verdict(self.board), *self._slow_warnings())
-            await self._keep(ports)
-        finally:
-            await self.stage.stop()
+        ports, moved = choose_ports()
+        self._say(self.plan.story(self._arrivals), *moved)
+        await self._start_house(ports)
+        with self._live() as live:
+            await self._play(WITHOUT, ports, live)
+            await self._play(WITH, ports, live)
+        self._say(verdict(self.board), *self._slow_warnings())
+        await self._keep(ports)
 
     def as_json(self) -> dict[str, Any]:
         """Both reports and what the machine made of them."""
@@ -207,12 +203,15 @@ def perform(plan: DemoPlan, *, as_json: bool = False) -> int:
 
 
 async def _until_signal(show: Show) -> bool:
-    """True when the show ended by itself. A second signal does not cut the taking down short: it is bounded anyway."""
+    """True when the show ended by itself. Whatever happens, nothing is left running."""
     playing = asyncio.create_task(show.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, playing.cancel)
+    atexit.register(show.stage.kill)
     await asyncio.wait([playing])
+    # Here and not in the task that signals cancel: a second ctrl-c must not cut the taking down short.
+    await show.stage.stop()
     if playing.cancelled():
         return False
     playing.result()

@@ -81,13 +81,18 @@ class Stage:
 
     async def stop(self, *names: str) -> None:
         """End processes by SIGTERM to their groups, by SIGKILL after 4 s; without names all of them."""
-        groups = [self._running.pop(name) for name in names or tuple(self._running) if name in self._running]
+        ending = {
+            name: self._running[name] for name in names or tuple(self._running) if name in self._running
+        }
+        groups = list(ending.values())
         for process in groups:
             _signal(process, signal.SIGTERM)
         deadline = time.monotonic() + STOP_S
         while any(map(_alive, groups)) and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody tells of a group's end
             await asyncio.sleep(_POLL_S)
         _kill(groups)
+        for name in ending:
+            self._running.pop(name, None)
 
     def kill(self) -> None:
         """End everything at once, without a chance to tidy up."""
