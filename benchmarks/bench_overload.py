@@ -1,7 +1,7 @@
 """Acquire at five times what the sidecar can decide: does it refuse first, and are decisions still quick?
 
 The generator is native, since one in Python costs as much as the sidecar: h2load (Debian: nghttp2-client) sends unary
-gRPC calls at the moments of a script, whatever the sidecar does. Three sidecars: one whose limit takes everything, one
+gRPC calls at a rate, whatever the sidecar does. Three sidecars: one whose limit takes everything, one
 that refuses everything, and one as configured by default, where answers are held back while a ticket waits.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 FACTOR, MARGIN = 5.0, 1.15
 """Asked of the generator: a little more than five times, since its timers slip when the machine is busy."""
-CAPACITY_S, SECONDS, TICK_MS, CONNECTIONS = 5, 10, 10, 4
+CAPACITY_S, SECONDS, CONNECTIONS = 5, 10, 4
 P99_MS = 250.0
 SETTLE_S = 20.0
 SMALL = Ticket(model="m", prompt_tokens=1, max_tokens=1)
@@ -129,11 +129,10 @@ class Rig:
 
     async def overload(self, rate_per_s: float) -> Shot:
         """Calls at a rate that does not care."""
-        per_tick = max(1, round(rate_per_s * TICK_MS / 1000 / CONNECTIONS))
-        script = self.folder / "script"
-        ticks = SECONDS * 1000 // TICK_MS
-        script.write_text("".join(f"{tick * TICK_MS}.000\t{self.url}\n" * per_tick for tick in range(ticks)))
-        return await self.shoot("-c", str(CONNECTIONS), "-m", "100000", "--timing-script-file", str(script))
+        each = f"{rate_per_s / CONNECTIONS:.0f}"
+        return await self.shoot(
+            "-D", str(SECONDS), "-c", str(CONNECTIONS), "-m", "100000", "--rps", each, self.url
+        )
 
     async def snapshot(self) -> Snapshot:
         """What the sidecar shows."""

@@ -12,9 +12,11 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from admission.runtime.settings import OverloadConfig
 from benchmarks import protocol
 from benchmarks.result import Result
 
@@ -48,6 +50,8 @@ def flood(rate: float, seconds_s: float) -> tuple[int, protocol.Load]:
         body, log = Path(folder) / "body", Path(folder) / "log"
         message = protocol.wire.AcquireRequest(ticket=protocol.ticket(0)).SerializeToString()
         body.write_bytes(struct.pack(">BI", 0, len(message)) + message)
+        # In its first moments the sidecar refuses nobody.
+        time.sleep(OverloadConfig().grace_s + 0.5)
         generator = subprocess.Popen(
             [
                 "h2load",

@@ -28,6 +28,8 @@ from admission.vocabulary import Outcome, Verdict
 _LOG = logging.getLogger("tidegate.client")
 _EOF = grpc.aio.EOF
 _CLOSE_S = 2.0
+_LATE_S = 0.05
+_SECOND_LOOK_S = 0.02
 
 
 class AsyncClient:
@@ -196,6 +198,7 @@ class _Run:
         self._something = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._looked = False
         self._carrier = carrier
         self._stream: asyncio.Task[None] | None = None
         self._closing = False
@@ -256,12 +259,14 @@ class _Run:
             if self._timer_at <= at + 0.001:
                 return
             self._timer.cancel()
-        self._timer_at = at
+        self._timer_at = max(at, now)
         self._timer = self.loop.call_at(at, self._tick, context=contextvars.Context())
 
     def _tick(self) -> None:
         self._timer = None
         now = self.loop.time()
+        if self._look_again(now):
+            return
         with self._contain("timer"):
             self._resolve(self.session.set_off(self._switch.off(now), now))
             self._resolve(self.session.wake(now))
@@ -270,7 +275,16 @@ class _Run:
             self._tell()
             self._kick(now)
         if self._timer is None and not self._closing:
-            self._timer = self.loop.call_later(LOOK_EVERY_S, self._tick)
+            self._timer_at = self.loop.time() + LOOK_EVERY_S
+            self._timer = self.loop.call_at(self._timer_at, self._tick)
+
+    def _look_again(self, now: float) -> bool:
+        """We were stopped ourselves: what we take for missed may lie unread, so it is read before anything is judged."""
+        self._looked = not self._looked and now - self._timer_at > _LATE_S
+        if self._looked:
+            self._timer_at = now + _SECOND_LOOK_S
+            self._timer = self.loop.call_at(self._timer_at, self._tick, context=contextvars.Context())
+        return self._looked
 
     # ---- the stream
 

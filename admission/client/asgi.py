@@ -90,6 +90,7 @@ class AdmissionMiddleware:
         except BaseException as error:
             meter.failed(error)
             raise
+        meter.returned()
 
     async def _ask(self, route: str, scope: Scope, inbox: Inbox) -> Permit | None:
         """A decided permit, or a pending one when the caller left while it waited; None: the caller left before."""

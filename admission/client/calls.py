@@ -83,6 +83,8 @@ class Call:
     queued: bool = False
     position: int = 0
     expected_wait_s: float = 0.0
+    put_at: float = 0.0
+    """When an answer was last waited for anew."""
     deadline: float = 0.0
     give_up_at: float = 0.0
     """Until when a queued call may wait."""

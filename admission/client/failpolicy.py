@@ -11,6 +11,8 @@ from admission.client.settings import ClientSettings
 from admission.v1.types_pb2 import Ticket
 from admission.vocabulary import Reason
 
+_RECENT_S = 1.0
+
 
 class FailPolicy:
     """`open` admits within a local limit, `closed` refuses; a target in shadow refuses nothing either way."""
@@ -20,17 +22,27 @@ class FailPolicy:
         self._random = random
         self._limit = LocalLimit(settings.local_limit)
         self._broken = False
+        self._granted, self._granted_at = Load(), float("-inf")
 
     @property
     def bound(self) -> int:
         """Requests that may be in flight, as a count."""
         return self._limit.bound.count
 
-    def broke(self, held: Load) -> None:
-        """The sidecar went away while this was held. Only the first call after `healed` counts."""
+    def granted(self, held: Load, now: float) -> None:
+        """The sidecar let us hold this."""
+        self._granted, self._granted_at = held.copy(), now
+
+    def broke(self, held: Load, now: float) -> None:
+        """The sidecar went away while this was held. Only the first call after `healed` counts.
+
+        A break shows when decisions have been missing for a while, in which short requests end: what the sidecar's
+        last grant made, if it is recent, is what was held when it really happened.
+        """
         if not self._broken:
             self._broken = True
-            self._limit.remember(held)
+            recent = now - self._granted_at <= _RECENT_S
+            self._limit.remember(held.most(self._granted) if recent else held)
 
     def healed(self) -> None:
         """The sidecar answers again."""

@@ -22,10 +22,14 @@ class LinkState(Enum):
 
 
 class Link:
-    """State of the stream, backoff between attempts, and missed decisions. `random` returns 0 to 1."""
+    """State of the stream, backoff between attempts, and missed decisions. `random` returns 0 to 1.
 
-    def __init__(self, random: Callable[[], float], now: float) -> None:
-        self._random = random
+    Questions that were out at the same time and got no answer are one miss, not several: one hiccup of 250 ms is
+    no reason to stop asking. Three misses one after the other, with no decision between them, are.
+    """
+
+    def __init__(self, random: Callable[[], float], timeout_s: float, now: float) -> None:
+        self._random, self._timeout_s = random, timeout_s
         self.state = LinkState.DOWN
         self.attach = 0
         self.reconnect_at = now
@@ -40,6 +44,8 @@ class Link:
         self.unreachable_told = False
         self._failures = 0
         self._misses = 0
+        self._missed_at = now
+        self._probe_until = 0.0
         self._attach_deadline = 0.0
         self._last_received = now
         self._silent_since = now
@@ -49,7 +55,7 @@ class Link:
         """Why asking is of no use now; empty when it is worth a try."""
         if self.leaving:
             return "sidecar is stopping"
-        if self._silent_until is not None and now < self._silent_until:
+        if now < self._probe_until or (self._silent_until is not None and now < self._silent_until):
             return "sidecar does not answer"
         if self.state is LinkState.DOWN and self._failures:
             return "no sidecar"
@@ -82,24 +88,33 @@ class Link:
         self.seen = seq or self.seen
         self._last_received = now
 
+    def asked(self, now: float) -> None:
+        """A question goes out. After a silence it is the probe: nobody else asks until it has its answer."""
+        if self._misses >= _MISSES_TO_SILENCE:
+            self._probe_until = now + self._timeout_s
+
     def answered(self) -> None:
         """A decision came: the sidecar is awake."""
         self._misses, self._silent_until = 0, None
+        self._probe_until = 0.0
 
-    def missed(self, now: float) -> bool:
-        """A decision did not come in time. Returns True when the client stops asking because of it."""
+    def missed(self, asked_at: float, now: float) -> bool:
+        """The question of `asked_at` got no answer. Returns True when the client stops asking because of it."""
+        if asked_at < self._missed_at:
+            return False
+        self._missed_at, self._probe_until = now, 0.0
         self._misses += 1
-        if self._misses < _MISSES_TO_SILENCE or self._silent_until is not None:
+        if self._misses < _MISSES_TO_SILENCE:
             return False
         self._silent_since, self._silent_until = now, now + _SILENCE_S
         return True
 
     def wake(self, now: float) -> None:
-        """Ends a silence that is over (one miss more begins the next), and gives up on a dead stream."""
+        """Ends a silence that is over (then one question probes), and gives up on a dead stream."""
         if self.state is LinkState.ATTACHING and now >= self._attach_deadline:
             self.hangup = True
         if self._silent_until is not None and now >= self._silent_until:
-            self._silent_until, self._misses = None, _MISSES_TO_SILENCE - 1
+            self._silent_until = None
             self.hangup = self.state is LinkState.ATTACHED and self._last_received < self._silent_since
 
     def next_wakeup(self) -> float | None:

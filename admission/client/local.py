@@ -29,6 +29,12 @@ class Load:
         """The same figures, apart from this object."""
         return Load(self.count, self.cost, self.prompt)
 
+    def most(self, other: Load) -> Load:
+        """The larger of each figure."""
+        return Load(
+            max(self.count, other.count), max(self.cost, other.cost), max(self.prompt, other.prompt)
+        )
+
 
 class LocalLimit:
     """Before the first contact a count; after a break, what was held when it happened (at least one ticket)."""

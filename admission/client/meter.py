@@ -45,6 +45,10 @@ class Meter:
         else:
             self._finish(Outcome.ERROR)
 
+    def returned(self) -> None:
+        """The application returned. An answer without its end, which nobody left, was cut short by the engine."""
+        self._finish(Outcome.ABORTED if self._aborted or self._inbox.disconnected else Outcome.ERROR)
+
     def _look(self, message: Message) -> None:
         kind = message["type"]
         if kind == "http.response.body":

@@ -52,7 +52,7 @@ class Session:
     ) -> None:
         self.counters = counters if counters is not None else Counters()
         self.notices: deque[Notice] = deque(maxlen=_MAX_NOTICES)
-        self.link = Link(random, now)
+        self.link = Link(random, settings.decision_timeout_ms / 1000, now)
         self._address, self._random = settings.address, random
         self._timeout_s = settings.decision_timeout_ms / 1000
         self._off = settings.off
@@ -80,8 +80,9 @@ class Session:
         elif self.link.max_waiting and len(self._waiting) >= self.link.max_waiting:
             self._refuse(call, refusal(Reason.QUEUE_FULL, "too many wait in this client", self._random()))
         else:
+            self.link.asked(now)
             self._ask(call)
-            self._waiting.set_deadline(call, now + self._timeout_s)
+            self._expect(call, now)
         return call
 
     def first_token(self, call: Call, now: float) -> None:
@@ -137,7 +138,7 @@ class Session:
 
     def closed(self, why: str, now: float) -> list[Call]:
         """The stream broke, or none could be opened. Returns the calls that this decided."""
-        self._note_close(why)
+        self._note_close(why, now)
         self.link.closed(now)
         self._out.drop()
         alone = self.link.away(now)
@@ -149,7 +150,7 @@ class Session:
                 self._decide_alone(call, alone, now)
                 decided.append(call)
             else:
-                self._waiting.set_deadline(call, now + self._timeout_s)
+                self._expect(call, now)
         return decided
 
     def received(self, message: SessionResponse, now: float) -> list[Call]:
@@ -158,7 +159,7 @@ class Session:
         if message.HasField("welcome"):
             self._welcome(message.welcome)
         if message.HasField("drain_in"):
-            self._leave_soon()
+            self._leave_soon(now)
         if message.resync:
             self._out.resync()
             self.counters.count("resyncs")
@@ -243,6 +244,10 @@ class Session:
         self._waiting.add(call)
         self._out.acquire(call)
 
+    def _expect(self, call: Call, now: float) -> None:
+        call.put_at = now
+        self._waiting.set_deadline(call, now + self._timeout_s)
+
     def _number(self, call: Call) -> None:
         self._no += 1
         call.no = call.ticket.no = self._no
@@ -273,6 +278,7 @@ class Session:
         if answer.admitted:
             call.answer, call.announced = answer, True
             self._held.add(call, now)
+            self._alone.granted(self._held.load, now)
             self.counters.count("admitted", "sidecar")
         elif answer.reason is Reason.CANCELLED or (answer.reason is Reason.DRAINING and self.link.leaving):
             self._decide_alone(call, "sidecar gave the ticket back", now)
@@ -304,7 +310,7 @@ class Session:
 
     def _miss(self, call: Call, now: float) -> None:
         self.counters.count("missed")
-        if self.link.missed(now):
+        if self.link.missed(call.put_at, now):
             self.counters.count("silences")
             self.notices.append(Notice("sidecar does not answer in time: not asking for 5 s"))
         self._forget(call)
@@ -320,7 +326,7 @@ class Session:
         queued = self._waiting.first_queued()
         if queued is not None and self.link.quiet_for(now) >= _PROBE_AFTER_S:
             self._out.acquire(queued)
-            self._waiting.set_deadline(queued, now + self._timeout_s)
+            self._expect(queued, now)
 
     def _hurry_queued(self, now: float) -> None:
         """The sidecar hangs: those it has queued do not wait for it much longer."""
@@ -329,7 +335,7 @@ class Session:
                 self._waiting.set_deadline(call, now + self._timeout_s)
 
     def _decide_alone(self, call: Call, why: str, now: float) -> None:
-        self._mark_break()
+        self._mark_break(now)
         shadow = self._modes.of(call.ticket) is Mode.SHADOW
         answer = self._alone.decide(call.ticket, why, self._held.load, shadow=shadow)
         if answer.admitted:
@@ -344,10 +350,10 @@ class Session:
         self.counters.count("refused_locally")
         self._refuse(call, answer)
 
-    def _mark_break(self) -> None:
+    def _mark_break(self, now: float) -> None:
         """What is held now bounds what we admit alone, if we were ever attached."""
         if self.link.boot:
-            self._alone.broke(self._held.load)
+            self._alone.broke(self._held.load, now)
 
     def _healed(self) -> None:
         self._alone.healed()
@@ -367,15 +373,15 @@ class Session:
         self.counters.count("disowned", by=self._held.disown(welcome.unknown))
         self.notices.append(Notice(f"attached to the sidecar{' again' if again else ''}", loud=again))
 
-    def _leave_soon(self) -> None:
+    def _leave_soon(self, now: float) -> None:
         if not self.link.leaving:
-            self._mark_break()
+            self._mark_break(now)
             self.link.leaving = True
             self.notices.append(Notice("sidecar stops soon: deciding alone"))
 
-    def _note_close(self, why: str) -> None:
+    def _note_close(self, why: str, now: float) -> None:
         if self.link.state is LinkState.ATTACHED:
-            self._mark_break()
+            self._mark_break(now)
             self.counters.count("broken")
             self.notices.append(Notice(f"lost the sidecar: {why}"))
             return

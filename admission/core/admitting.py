@@ -2,17 +2,69 @@
 
 from __future__ import annotations
 
-from admission.core.budgets import Block, Forecast
+from admission.core.budgets import Block, Budgets, Forecast
 from admission.core.cost import Cost
 from admission.core.gates.base import Hold, Refuse
 from admission.core.holding import Holding
-from admission.core.model import GateChanged, Queued, Rejected, ShadowDecided, Shed, Ticket, TicketId, Why
+from admission.core.model import (
+    Flow,
+    GateChanged,
+    Queued,
+    Rejected,
+    ShadowDecided,
+    Shed,
+    Ticket,
+    TicketId,
+    Why,
+)
 from admission.core.queueing.queue import Waiter
-from admission.vocabulary import Mode, Reason, Source, Verdict
+from admission.vocabulary import Mode, PriorityClass, Reason, Source, Verdict
+
+MAX_WAITED_S = 10.0
+"""A caller that comes back keeps at most so much of the time that it says it has waited."""
+AGED_EVERY = 10
+BLOCKED = {
+    Block.SLOTS: "the engine runs all the sequences that it can",
+    Block.STALL: "the engine stands still",
+    Block.LIMIT: "the limit is full",
+    Block.KV: "the KV cache would be overrun",
+    Block.PREFILL: "the prefill budget is full",
+    Block.OVER_SLO: "another that misses its SLO anyhow runs",
+}
+
+
+class Passing:
+    """Which waiters may be picked now? Each gate is asked once for a class and flow, however many wait."""
+
+    def __init__(self, budgets: Budgets | None, stalled: set[str], now: float) -> None:
+        self._budgets = budgets
+        self._stalled = stalled
+        self._now = now
+        self._asked: dict[tuple[int, Flow], bool] = {}
+        self._around: set[TicketId] = set()
+
+    def __call__(self, waiter: Waiter) -> bool:
+        """May this one run as far as gates and its session are concerned?"""
+        ticket = waiter.ticket
+        if ticket.id in self._around or ticket.id.owner in self._stalled:
+            return False
+        return self._budgets is None or self._gates_pass(self._budgets, ticket)
+
+    def _gates_pass(self, budgets: Budgets, ticket: Ticket) -> bool:
+        key = (ticket.priority, ticket.flow)
+        if key not in self._asked:
+            self._asked[key] = budgets.gate(ticket, self._now) is None
+        return self._asked[key]
+
+    def step_around(self, waiter: Waiter) -> None:
+        """Leave this one out for now."""
+        self._around.add(waiter.ticket.id)
 
 
 class Admitting(Holding):
     """The way from submit to grant."""
+
+    _in_the_way = ""
 
     # Arrival
 
@@ -29,12 +81,12 @@ class Admitting(Holding):
             return
         index = next(i for i in range(before, len(self._events)) if self._answers(i, ticket))
         event = self._events.pop(index)
-        assert isinstance(event, Queued | Rejected)  # noqa: S101 - narrows a type
+        assert isinstance(event, Queued | Rejected | Shed)  # noqa: S101 - narrows a type
         self._grant(ticket, self.target.cost.predict(ticket), 0.0, now, counted=False, shadow=event)
 
     def _answers(self, index: int, ticket: Ticket) -> bool:
         event = self._events[index]
-        return isinstance(event, Queued | Rejected) and event.ticket is ticket
+        return isinstance(event, Queued | Rejected | Shed) and event.ticket is ticket
 
     def _decide(self, ticket: Ticket, now: float) -> None:
         cost = self.target.cost.predict(ticket)
@@ -46,39 +98,66 @@ class Admitting(Holding):
         if isinstance(answer, Refuse):
             self._emit(Rejected(ticket, answer.reason, self._jittered(answer.retry_after_s), answer.why))
             return
-        forecast = self.budgets.forecast(ticket, cost, ticket.waited_s, now)
+        waited_s = min(ticket.waited_s, MAX_WAITED_S)
+        forecast = self.budgets.forecast(ticket, cost, waited_s, now)
         if forecast is not None and self.budgets.hopeless(forecast, now):
-            self._reject(ticket, Reason.TTFT_FORECAST, _forecast_why(forecast), now)
+            late_s = forecast.ttft_s - forecast.allowed_s
+            self._reject(ticket, Reason.TTFT_FORECAST, _forecast_why(forecast), late_s)
         elif not self._admit_at_once(ticket, cost, answer, forecast, now):
-            self._enqueue(ticket, cost, now)
+            self._enqueue(ticket, cost, waited_s, now)
 
     def _admit_at_once(
         self, ticket: Ticket, cost: Cost, held: Hold | None, forecast: Forecast | None, now: float
     ) -> bool:
-        if held is not None or len(self.target.queue) or ticket.id.owner in self._stalled:
+        self._in_the_way = "others wait before it"
+        if held is not None or ticket.id.owner in self._stalled:
+            self._in_the_way = (
+                held.why.detail if held is not None else "its session does not read its answers"
+            )
             return False
         if self._silent:
             self._settle_silent(now)
-        block = self.budgets.block(ticket, cost, forecast, now)
+        if len(self.target.queue) and self._someone_first(ticket, now):
+            return False
+        block = self.budgets.block(ticket, cost, forecast, ticket.priority, now)
         if block is not None:
-            self._note(block)
+            self._in_the_way = BLOCKED[block]
+            self._note(block, ticket.priority)
             return False
         self._grant(ticket, cost, ticket.waited_s, now, counted=True, over_slo=_over_slo(forecast))
         return True
 
-    def _enqueue(self, ticket: Ticket, cost: Cost, now: float) -> None:
+    def _someone_first(self, ticket: Ticket, now: float) -> bool:
+        """Does somebody wait who may run and is as urgent?"""
+        passes = self._passing(now)
+        while True:
+            head = self.target.queue.pick(passes, now, aged=self._turn_of_the_aged)
+            if head is None or self._rank(head, now) > ticket.priority:
+                return False
+            if not self._waits_for_its_like(head, now):
+                return True
+            passes.step_around(head)
+
+    def _waits_for_its_like(self, waiter: Waiter, now: float) -> bool:
+        """It misses its SLO anyhow and another such ticket is in prefill: no reason for others to wait."""
+        if not self.target.ledger.over_slo:
+            return False
+        forecast = self.budgets.forecast(waiter.ticket, waiter.cost, 0.0, now)
+        return forecast is not None and forecast.over_slo
+
+    def _enqueue(self, ticket: Ticket, cost: Cost, waited_s: float, now: float) -> None:
+        patience_s = self._patience_s(ticket)
+        if waited_s >= patience_s:
+            why = Why(f"may not wait longer: {self._in_the_way}", waited_s, patience_s, "s")
+            self._reject(ticket, Reason.DEADLINE, why)
+            return
         full = self._queue_is_full(ticket, cost)
         if full is not None:
-            self._reject(ticket, full[0], full[1], now)
+            self._reject(ticket, full[0], full[1])
             return
-        patience_s = self._patience_s(ticket)
-        arrived_at = now - ticket.waited_s
-        if arrived_at + patience_s <= now:
-            why = Why("its patience is over", ticket.waited_s, patience_s, "s")
-            self._reject(ticket, Reason.DEADLINE, why, now)
-            return
+        arrived_at = now - waited_s
         position = self.target.queue.ahead_of(ticket.priority)[0] + 1
-        expected_wait_s = min(self._expected_wait_s(ticket), patience_s)
+        expected_wait_s = min(self._expected_wait_s(ticket.priority, cost.total), patience_s)
         self.target.queue.add(Waiter(ticket, cost, arrived_at, arrived_at + patience_s))
         self._pump(now)
         if ticket.id in self.target.queue:
@@ -101,61 +180,76 @@ class Admitting(Holding):
         longest = self.target.class_config(ticket.priority).patience
         return longest if ticket.patience_s is None else min(ticket.patience_s, longest)
 
-    def _expected_wait_s(self, ticket: Ticket) -> float:
-        """Cost that waits before it, over the cost that finishes per second."""
-        ahead = self.target.queue.ahead_of(ticket.priority)[1]
+    def _expected_wait_s(self, priority: PriorityClass, own: int) -> float:
+        """Cost that waits before it and its own, over the cost that finishes per second."""
+        ahead = self.target.queue.ahead_of(priority)[1] + own
         drained = self.target.drained.per_second
         return ahead / drained if drained > 0 else 1.0
 
-    def _reject(self, ticket: Ticket, reason: Reason, why: Why, now: float) -> None:
-        expected_s = self._expected_wait_s(ticket)
+    def _reject(self, ticket: Ticket, reason: Reason, why: Why, late_s: float = 0.0) -> None:
+        own = self.target.cost.predict(ticket).total
+        expected_s = self._expected_wait_s(ticket.priority, own)
         position = self.target.queue.ahead_of(ticket.priority)[0] + 1
-        self._emit(Rejected(ticket, reason, self._jittered(expected_s), why, position, expected_s))
+        retry_s = self._jittered(max(expected_s, late_s))
+        self._emit(Rejected(ticket, reason, retry_s, why, position, expected_s))
 
     def _jittered(self, seconds: float) -> float:
         """Retry-After: bounded, and spread so that those refused together do not come back together."""
         bounds = self.config.retry_after
-        spread = 1.0 - bounds.jitter + 2.0 * bounds.jitter * self._random.random()
-        return min(max(seconds, bounds.min_s) * spread, bounds.max_s)
+        # Bounded first and spread then: else all long waits would end at the very same bound.
+        bounded = min(max(seconds, bounds.min_s), bounds.max_s / (1.0 + bounds.jitter))
+        return bounded * (1.0 - bounds.jitter + 2.0 * bounds.jitter * self._random.random())
 
     # The queue
 
     def _pump(self, now: float) -> None:
         """Bring the queue to rest: admit from its head while there is room."""
+        queue = self.target.queue
+        for late in queue.expired(now):
+            # A timer may be late; nobody is admitted after their deadline all the same.
+            self._shed_expired(late, now)
         if self._silent:
             self._settle_silent(now)
-        queue = self.target.queue
+        passes = self._passing(now)
         while len(queue):
-            waiter = queue.pick(lambda waiting: self._passes(waiting, now), now)
-            if waiter is None or not self._try_head(waiter, now):
+            waiter = queue.pick(passes, now, aged=self._turn_of_the_aged)
+            if waiter is None or not self._try_head(waiter, passes, now):
+                return
+            if self.recovery.closed:
+                # That was the probe.
                 return
 
-    def _passes(self, waiter: Waiter, now: float) -> bool:
-        waiter.held_for = None
-        if not self._shut:
-            return True
-        if waiter.ticket.id.owner in self._stalled:
-            return False
-        answer = self.budgets.gate(waiter.ticket, now)
-        if answer is None:
-            return True
-        waiter.held_for, waiter.held_why = answer.reason, answer.why
-        return False
+    def _passing(self, now: float) -> Passing:
+        return Passing(self.budgets, self._stalled, now) if self._shut else Passing(None, self._stalled, now)
 
-    def _try_head(self, waiter: Waiter, now: float) -> bool:
-        waited_s = now - waiter.arrived_at
+    @property
+    def _turn_of_the_aged(self) -> bool:
+        """One grant in ten may go to a ticket that ageing made urgent: batch is not starved, nor does it starve others."""
+        return self._grants_since_aged >= AGED_EVERY - 1
+
+    def _rank(self, waiter: Waiter, now: float) -> int:
+        return self.target.queue.rank(waiter, now, aged=self._turn_of_the_aged)
+
+    def _try_head(self, waiter: Waiter, passes: Passing, now: float) -> bool:
+        waited_s, rank = now - waiter.arrived_at, self._rank(waiter, now)
         forecast = self.budgets.forecast(waiter.ticket, waiter.cost, waited_s, now)
         if forecast is not None and self.budgets.hopeless(forecast, now):
             self.target.queue.remove(waiter.ticket.id)
             self._shed(waiter, Reason.TTFT_FORECAST, _forecast_why(forecast), now)
             return True
-        block = self.budgets.block(waiter.ticket, waiter.cost, forecast, now)
+        block = self.budgets.block(waiter.ticket, waiter.cost, forecast, rank, now)
+        if block is Block.OVER_SLO:
+            # It waits for another such ticket, which is no reason for the others to wait.
+            passes.step_around(waiter)
+            return True
         if block is not None:
             # Stop here: a smaller ticket slipping past would starve large ones and turn priority round.
-            self._note(block)
+            self._note(block, rank)
             return False
         self.target.queue.remove(waiter.ticket.id)
         self._admit_waiter(waiter, _over_slo(forecast), now)
+        if rank < waiter.ticket.priority:
+            self._grants_since_aged = 0
         return True
 
     def _admit_waiter(self, waiter: Waiter, over_slo: bool, now: float) -> None:
@@ -164,7 +258,7 @@ class Admitting(Holding):
         if permit is None:
             self._grant(waiter.ticket, waiter.cost, waited_s, now, counted=True, over_slo=over_slo)
             return
-        self.target.ledger.count(permit)
+        self._count(permit)
         self._emit(ShadowDecided(waiter.ticket, Verdict.ADMITTED, None, waited_s))
 
     def _shed(
@@ -174,13 +268,16 @@ class Admitting(Holding):
         if waiter.ticket.id in self.target.ledger.permits:
             self._emit(ShadowDecided(waiter.ticket, Verdict.SHED, reason, waited_s))
             return
-        base_s = self._expected_wait_s(waiter.ticket) if retry_s is None else retry_s
+        expected_s = self._expected_wait_s(waiter.ticket.priority, waiter.cost.total)
+        base_s = expected_s if retry_s is None else retry_s
         retry_after_s = None if reason is Reason.CANCELLED else self._jittered(base_s)
         self._emit(Shed(waiter.ticket, reason, retry_after_s, why, waited_s))
 
     def _shed_expired(self, waiter: Waiter, now: float) -> None:
-        if waiter.held_for is not None:
-            self._shed(waiter, waiter.held_for, waiter.held_why, now)
+        held = self.budgets.gate(waiter.ticket, now) if self._shut else None
+        if held is not None:
+            # The reason that helps, not just that time was over.
+            self._shed(waiter, held.reason, held.why, now)
             return
         waited_s, patience_s = now - waiter.arrived_at, waiter.deadline_at - waiter.arrived_at
         why = Why(f"waited {waited_s:.2f} s of {patience_s:.2f} s", waited_s, patience_s, "s")
@@ -201,11 +298,14 @@ class Admitting(Holding):
                 self.target.queue.remove(waiter.ticket.id)
                 self._shed(waiter, answer.reason, answer.why, now, answer.retry_after_s)
 
-    def _note(self, block: Block) -> None:
+    def _note(self, block: Block, rank: int) -> None:
+        target = self.target
         if block is Block.LIMIT:
-            self.target.refused_for_limit = True
+            target.refused_for_limit = True
+            target.refused_room = max(target.refused_room, target.rooms[rank][0])
         else:
-            self.target.refused_for_other = True
+            target.refused_for_other = True
+            target.refused_for_prefill = target.refused_for_prefill or block is Block.PREFILL
 
     def _gate_changed(self, name: str, before: str, now: float) -> None:
         views = {gate.name: gate.view() for gate in self.target.gates.values()}

@@ -65,6 +65,8 @@ class Budgets:
         """Refuse at once? Not a probe on a quiet engine, nor a ticket that no engine could serve in time."""
         if forecast is None or forecast.over_slo or forecast.ttft_s <= forecast.allowed_s:
             return False
+        if self._recovery.closed:
+            return False
         target = self._target
         quiet_s = 0.5 * target.prefill.slo_s
         return bool(target.ledger.pending) or now - target.marks.admitted_at <= quiet_s
@@ -81,9 +83,11 @@ class Budgets:
             "tokens",
         )
 
-    def block(self, ticket: Ticket, cost: Cost, forecast: Forecast | None, now: float) -> Block | None:
-        """What keeps this ticket from running now; an idle engine always takes one."""
-        if self._target.idle:
+    def block(
+        self, ticket: Ticket, cost: Cost, forecast: Forecast | None, rank: int, now: float
+    ) -> Block | None:
+        """What keeps this ticket from running now as one of that rank; an idle engine always takes one, and a probe goes."""
+        if self._target.idle or self._recovery.closed:
             return None
         if forecast is not None and forecast.over_slo and self._target.ledger.over_slo:
             return Block.OVER_SLO
@@ -91,20 +95,20 @@ class Budgets:
             return Block.SLOTS
         if self._target.prefill.stalled(self._target.ledger, now):
             return Block.STALL
-        if not self._fits_limit(ticket, cost, now):
+        if not self._fits_limit(cost, rank, now):
             return Block.LIMIT
         if not self._fits_kv(ticket, cost, now):
             return Block.KV
-        return None if self._fits_prefill(ticket, cost, now) else Block.PREFILL
+        return None if self._fits_prefill(cost, rank, now) else Block.PREFILL
 
     def _slots_full(self, now: float) -> bool:
         target = self._target
         room = target.slots.room(target.finishes.per_second, now)
-        return room is not None and target.ledger.counted + target.untracked_count(now) >= room
+        return room is not None and target.ledger.sequences + target.untracked_count(now) >= room
 
-    def _fits_limit(self, ticket: Ticket, cost: Cost, now: float) -> bool:
+    def _fits_limit(self, cost: Cost, rank: int, now: float) -> bool:
         target = self._target
-        limit = target.limit.value * target.rooms[ticket.priority][0]
+        limit = target.limit.value * target.rooms[rank][0]
         return target.ledger.used + target.untracked_tokens(now) + cost.total <= limit
 
     def _fits_kv(self, ticket: Ticket, cost: Cost, now: float) -> bool:
@@ -129,11 +133,9 @@ class Budgets:
             return 0.0
         return ratio * capacity * min(1.0, target.untracked_count(now) / on_engine)
 
-    def _fits_prefill(self, ticket: Ticket, cost: Cost, now: float) -> bool:
+    def _fits_prefill(self, cost: Cost, rank: int, now: float) -> bool:
         target = self._target
         if not target.ledger.pending:
             return True
-        budget = (
-            target.prefill.budget(target.ledger, now) * (1.0 - target.config.prefill_room) ** ticket.priority
-        )
+        budget = target.prefill.budget(target.ledger, now) * target.rooms[rank][1]
         return target.ledger.pending_prompt + cost.prompt <= budget

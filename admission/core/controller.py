@@ -34,6 +34,10 @@ __all__ = [
 ]
 
 
+PAUSE_S = 5.0
+"""A tick later than this means that the process stood still."""
+
+
 class Controller(Admitting):
     """One target's admission. Every input takes `now` (monotonic seconds, never less than before) and returns events."""
 
@@ -57,6 +61,8 @@ class Controller(Admitting):
             target.ghosts, target.ghost_tokens = saved.held, saved.held_tokens
             target.ghosts_until = now + self.config.lease.ttl_s
         target.prefill.restored = saved.prefill_rate
+        if saved.mean_cost is not None:
+            target.mean_cost.value = saved.mean_cost
         if saved.tokens_per_chunk is not None:
             target.cost.tokens_per_chunk.value = saved.tokens_per_chunk
         target.cost.restore(saved.outputs)
@@ -184,6 +190,9 @@ class Controller(Admitting):
 
     def wake(self, now: float) -> list[Event]:
         """Time has passed: deadlines, leases, the law."""
+        if now - self._next_tick > PAUSE_S:
+            # We did not run (a stopped process, a moved machine): nobody could renew in that time.
+            self.leases.pause(now - self._next_tick, now)
         for waiter in self.target.queue.expired(now):
             self._shed_expired(waiter, now)
         for id in self.leases.expired(now):
@@ -226,7 +235,8 @@ class Controller(Admitting):
         for waiter in self.target.queue.waiters():
             self.target.queue.remove(waiter.ticket.id)
         for permit in self.target.ledger.permits.values():
-            self.target.ledger.count(permit)
+            self._count(permit)
+        self.target.ledger.order_pending()
         self._emit_change(self.law.adopt(now))
 
     def set_drain(self, drain: bool, now: float) -> list[Event]:

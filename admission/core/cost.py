@@ -56,7 +56,7 @@ class _Learned:
 
 
 class CostModel:
-    """Predicts the cost of a ticket and learns from finished ones; bounded by `max_models`, oldest forgotten."""
+    """Predicts the cost of a ticket and learns from finished ones; bounded by `max_models`, the longest unused forgotten."""
 
     def __init__(self, config: CostConfig) -> None:
         self.config = config
@@ -113,10 +113,12 @@ class CostModel:
 
     def _of(self, model: str) -> _Learned:
         learned = self._models.get(model)
-        if learned is None:
-            learned = self._models[model] = _Learned(self.config)
-            if len(self._models) > self.config.max_models:
-                self._models.popitem(last=False)
+        if learned is not None:
+            self._models.move_to_end(model)
+            return learned
+        learned = self._models[model] = _Learned(self.config)
+        if len(self._models) > self.config.max_models:
+            self._models.popitem(last=False)
         return learned
 
     def saved(self) -> dict[str, list[list[float]]]:

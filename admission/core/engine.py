@@ -8,6 +8,7 @@ from admission.core.model import Reading
 from admission.vocabulary import SignalKind
 
 MAX_MEMBERS = 256
+GONE_S = 60.0
 _SUMMED = frozenset(
     {
         SignalKind.RUNNING,
@@ -42,12 +43,34 @@ class EngineReadings:
         members = self._kept.setdefault(reading.kind, {})
         before = members.get(reading.member)
         if before is None:
+            self._forget_gone(members, reading.at)
             if len(members) < MAX_MEMBERS:
                 members[reading.member] = _Kept(reading.value, reading.at, 1.0)
         elif reading.at >= before.at:
             gap_s = reading.at - before.at
             interval_s = before.interval_s + 0.2 * (min(gap_s, 60.0) - before.interval_s)
             members[reading.member] = _Kept(reading.value, reading.at, interval_s)
+
+    @staticmethod
+    def _forget_gone(members: dict[str, _Kept], now: float) -> None:
+        """A member that comes may stand in for one that left: what has been silent for a minute is gone."""
+        for name in [name for name, kept in members.items() if now - kept.at > GONE_S]:
+            del members[name]
+
+    def rise(self, reading: Reading) -> float:
+        """How much a member's counter rose since its last reading; 0 for a first one, or after a gap or a restart."""
+        before = self._kept.get(reading.kind, {}).get(reading.member)
+        if before is None or reading.at - before.at > max(3.0 * before.interval_s, 3.0):
+            return 0.0
+        return max(0.0, reading.value - before.value)
+
+    def leads(self, reading: Reading) -> bool:
+        """Is this the member whose readings mark the rounds of scrapes: the first one that is fresh?"""
+        members = self._kept.get(reading.kind, {})
+        fresh = (
+            name for name, kept in members.items() if reading.at - kept.at <= max(3.0 * kept.interval_s, 3.0)
+        )
+        return next(fresh, reading.member) == reading.member
 
     def says(self, kind: SignalKind) -> bool:
         """Was there ever a reading of that kind?"""
@@ -74,19 +97,25 @@ class EngineReadings:
 class Untracked:
     """Work on the engine that did not pass us: what runs and waits there over what we have in flight."""
 
+    KEPT_S = 15.0
+    """Without another scrape what was seen counts for so long, then it is unknown."""
+
     def __init__(self) -> None:
         self._recent: list[float] = []
-        self.count = 0.0
+        self._at = float("-inf")
 
-    def on_scrape(self, engine: float, ours: int) -> None:
+    def on_scrape(self, engine: float, ours: int, now: float) -> None:
         """Compare. The smaller of two scrapes counts, since a single one races with our own events."""
         self._recent = [*self._recent[-1:], max(0.0, engine - ours)]
-        self.count = min(self._recent)
+        self._at = now
+
+    def count(self, now: float) -> float:
+        """Requests that are not ours."""
+        return min(self._recent, default=0.0) if now - self._at <= self.KEPT_S else 0.0
 
     def forget(self) -> None:
-        """The engine does not answer: nothing is known."""
+        """The engine restarted: nothing is known."""
         self._recent = []
-        self.count = 0.0
 
 
 class Slots:

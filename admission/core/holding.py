@@ -10,7 +10,7 @@ from admission.core.law import Law
 from admission.core.leases import Leases
 from admission.core.ledger import Permit
 from admission.core.limits import base as limits
-from admission.core.measuring import Measured, measure
+from admission.core.measuring import Measured, measure, silent_tpot_s
 from admission.core.model import (
     Admitted,
     Completion,
@@ -22,13 +22,14 @@ from admission.core.model import (
     Queued,
     Rejected,
     ShadowDecided,
+    Shed,
     Ticket,
     TicketId,
 )
 from admission.core.recovery import Recovery, SupportsRandom
 from admission.core.settings import ControllerConfig
 from admission.core.target import Target
-from admission.vocabulary import EngineState, Outcome, Source, Verdict
+from admission.vocabulary import EngineState, Mode, Outcome, Reason, Source, Verdict
 
 
 class Holding:
@@ -48,6 +49,7 @@ class Holding:
         self._stalled: set[str] = set()
         self._gates_shut = False
         self._events: list[Event] = []
+        self._grants_since_aged = 0
         self._silent: list[tuple[float, int, Permit]] = []
         self._sequence = 0
 
@@ -62,7 +64,7 @@ class Holding:
         *,
         counted: bool,
         over_slo: bool = False,
-        shadow: Rejected | Queued | None = None,
+        shadow: Rejected | Queued | Shed | None = None,
     ) -> None:
         target = self.target
         permit = Permit(ticket, cost, now, waited_s, target.ledger.pending_prompt + cost.prompt, counted)
@@ -74,16 +76,25 @@ class Holding:
         target.marks.admitted_at = now
         for gate in target.charging:
             gate.commit(ticket, now)
-        if self.recovery.closed and counted:
-            self.recovery.probe(ticket.id, now)
-        if counted and not (ticket.stream and target.sees_streams):
-            self._expect_silent(permit, now)
+        if counted:
+            self._grants_since_aged += 1
+            if self.recovery.closed and self.mode is not Mode.OFF:
+                self.recovery.probe(ticket.id, now)
+            self._expect_silent(permit)
         self._emit(Admitted(ticket, waited_s, cost.total, None, shadow))
 
-    def _expect_silent(self, permit: Permit, now: float) -> None:
+    def _count(self, permit: Permit) -> None:
+        """Hold a permit of shadow against the budgets from now on."""
+        self.target.ledger.count(permit)
+        if permit.first_token_at is None:
+            self._expect_silent(permit)
+
+    def _expect_silent(self, permit: Permit) -> None:
+        if permit.ticket.stream and self.target.sees_streams:
+            return
         # No first token will be seen: its prompt counts as done when the measured rate says so.
         self._sequence += 1
-        due = now + permit.ahead / self.target.prefill.rate
+        due = permit.admitted_at + permit.ahead / self.target.prefill.rate
         heapq.heappush(self._silent, (due, self._sequence, permit))
 
     def _settle_silent(self, now: float) -> None:
@@ -97,28 +108,46 @@ class Holding:
         target = self.target
         cost = target.cost.predict(held.ticket)
         permit = Permit(held.ticket, cost, now - max(0.0, held.age_s), 0.0, 0, counted=True)
+        permit.reinstated = True
         if held.first_token or held.chunks:
             permit.first_token_at = permit.last_chunk_at = now
             permit.chunks = held.chunks
             permit.mark(now)
+        else:
+            permit.ahead = target.ledger.pending_prompt + cost.prompt
         target.ledger.add(permit)
         target.ledger.expect_kv(permit, target.expected_kv(permit))
         self.leases.grant(held.ticket.id, now)
-        target.ghosts = max(0, target.ghosts - 1)
-        target.ghost_tokens = max(0, target.ghost_tokens - cost.total) if target.ghosts else 0
+        if permit.first_token_at is None:
+            self._expect_silent(permit)
+            target.ledger.order_pending()
+        if not held.local:
+            # One that was saved is back; what a client admitted alone was never saved.
+            target.ghosts = max(0, target.ghosts - 1)
+            target.ghost_tokens = max(0, target.ghost_tokens - cost.total) if target.ghosts else 0
 
     def _first_token(self, permit: Permit, now: float, at: float) -> None:
         target = self.target
         permit.first_token_at = permit.last_chunk_at = max(at, permit.admitted_at)
         target.marks.first_token_at = now
         target.unseen_streams = 0
-        if permit.counted and permit.ahead:
+        if permit.counted and not permit.reinstated:
             target.prefill.on_first_token(permit, permit.first_token_at)
         target.ledger.prefilled(permit)
+        target.ledger.in_time(permit)
+        self._leave_the_overtaken(permit, now)
         self._sign_of_life(now)
         before = self.recovery.state
         if self.recovery.on_first_token(permit.ticket.id, now):
             self._reopened(before, now)
+
+    def _leave_the_overtaken(self, permit: Permit, now: float) -> None:
+        pending = self.target.ledger.pending
+        while pending:
+            oldest = next(iter(pending.values()))
+            if oldest.admitted_at >= permit.admitted_at or not self.target.prefill.overtaken(oldest, now):
+                return
+            self.target.ledger.prefilled(oldest)
 
     def _end(self, id: TicketId, completion: Completion, now: float) -> None:
         target = self.target
@@ -126,7 +155,10 @@ class Holding:
         self.leases.end(id)
         waiter = target.queue.remove(id)
         if waiter is not None:
-            self._emit(ShadowDecided(permit.ticket, Verdict.ADMITTED, None, now - waiter.arrived_at))
+            # In shadow its virtual fate is open: it would wait still, unless its caller has left.
+            left = completion.outcome is Outcome.ABORTED
+            verdict, reason = (Verdict.SHED, Reason.CANCELLED) if left else (Verdict.QUEUED, None)
+            self._emit(ShadowDecided(permit.ticket, verdict, reason, now - waiter.arrived_at))
         measured = measure(permit, completion, target, now)
         self._learn(permit, completion, measured, now)
         for gate in target.charging:
@@ -162,11 +194,12 @@ class Holding:
         )
         if permit.first_token_at is None and permit.ticket.stream:
             target.unseen_streams += 1
-        if measured.engine_ttft_s is not None and permit.first_token_at is None and permit.ahead:
+        if measured.engine_ttft_s is not None and permit.first_token_at is None and not permit.reinstated:
             target.prefill.on_first_token(permit, permit.admitted_at + measured.engine_ttft_s)
-        if measured.tpot_s is not None:
+        tpot_s = measured.tpot_s or silent_tpot_s(permit, completion.output_tokens, target.prefill.rate, now)
+        if tpot_s is not None:
             slo_s = target.class_config(permit.ticket.priority).slo.tpot_s
-            target.pace.on_finished(permit, measured.tpot_s, slo_s, now)
+            target.pace.on_finished(permit, tpot_s, slo_s, now)
 
     # The engine
 
@@ -183,7 +216,8 @@ class Holding:
     def _reopened(self, before: EngineState, now: float) -> None:
         target = self.target
         old = target.limit.value
-        target.limit.after_outage()
+        if not self.law.overridden(now):
+            target.limit.after_outage()
         target.prefill.forget()
         target.slots.forget()
         target.untracked.forget()

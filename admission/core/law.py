@@ -24,7 +24,6 @@ class Law:
         self._budgets = budgets
         self.frozen = ""
         self.excess: Excess | None = None
-        self._preemptions: float | None = None
         self.adopted = False
         """No scrape may raise the limit to what runs any more: one did, or a saved limit says how much may."""
         self._override_until: float | None = None
@@ -37,20 +36,33 @@ class Law:
         target.drained.fold(now)
         self.excess = target.pace.excess(self._live(now), now)
         self._look_at_permits()
-        if self.excess is not None:
+        if self.excess is not None or target.pace.watched:
             target.marks.signal_at = now
+        self._give_up_on_the_silent(now)
         self.frozen = self._why_frozen(mode, now)
         load = self._load(now)
         target.busy = None
-        target.refused_for_limit = target.refused_for_other = False
+        target.refused_for_limit = target.refused_for_other = target.refused_for_prefill = False
+        target.refused_room = 0.0
         return self._move(load, mode, now)
 
+    def _give_up_on_the_silent(self, now: float) -> None:
+        """One request that hangs in prefill must not stop the others for ever."""
+        target = self._target
+        oldest = next(iter(target.ledger.pending.values()), None)
+        if oldest is not None and target.prefill.given_up(oldest, target.marks.progress_at, now):
+            target.ledger.prefilled(oldest)
+
     def _move(self, load: Load, mode: Mode, now: float) -> LimitChanged | None:
-        if mode is Mode.OFF or self._overridden(now):
+        if mode is Mode.OFF or self.overridden(now):
             return None
         before = self._target.limit.value
         why = self._target.limit.on_tick(load, now)
-        return None if why is None else LimitChanged(before, self._target.limit.value, why)
+        if why is None:
+            return None
+        if self._target.limit.value < before:
+            self._target.pace.cut_at = now
+        return LimitChanged(before, self._target.limit.value, why)
 
     def override(self, limit_tokens: int | None, until: float | None, now: float) -> LimitChanged | None:
         """An operator holds the limit, or gives it back."""
@@ -66,7 +78,8 @@ class Law:
         after = self._target.limit.value
         return None if after == before else LimitChanged(before, after, why)
 
-    def _overridden(self, now: float) -> bool:
+    def overridden(self, now: float) -> bool:
+        """Does an operator hold the limit?"""
         if self._override_until is not None and now >= self._override_until:
             self._override_until = None
         return self._override_until is not None
@@ -76,10 +89,21 @@ class Law:
         target = self._target
         if not target.limit.adapts or (self.excess is not None and self.excess.value < 0):
             return None
-        running = target.ledger.used_really + target.untracked_tokens(now)
+        running = target.ledger.used_really + self._foreign_running(now)
         if running <= target.limit.value:
             return None
         return self.set(running, Why("takes over what runs already", running, target.limit.value, "tokens"))
+
+    def _foreign_running(self, now: float) -> int:
+        """Tokens of untracked work that runs: what waits inside the engine is no proof that it can be carried."""
+        target = self._target
+        running = target.engine.value(SignalKind.RUNNING, now)
+        count = target.untracked_count(now)
+        if running is not None:
+            count = min(count, running)
+        tokens = count * target.mean_cost.value
+        capacity = target.kv_capacity(now)
+        return int(tokens if capacity is None else min(tokens, capacity))
 
     def _live(self, now: float) -> Iterator[tuple[Permit, float, float]]:
         target = self._target
@@ -122,6 +146,7 @@ class Law:
             untracked=target.untracked_tokens(now),
             refused_for_limit=target.refused_for_limit,
             refused_for_other=target.refused_for_other,
+            room=target.refused_room or 1.0,
             excess=None if excess is None else excess.value,
             excess_why=Why() if excess is None else excess.why,
             congested=target.busy or self._critical(),
@@ -138,24 +163,25 @@ class Law:
     def observe(self, reading: Reading, now: float) -> LimitChanged | None:
         """Take an engine reading in."""
         target = self._target
+        if reading.kind is SignalKind.PREEMPTIONS_TOTAL:
+            self._on_preemptions(target.engine.rise(reading))
         target.engine.take(reading)
         if reading.kind is SignalKind.ENGINE_UP and reading.value <= 0:
             target.pace.lost_scrape()
-            target.untracked.forget()
             return None
-        return self._on_kind(reading.kind, now)
+        return self._on_kind(reading, now)
 
-    def _on_kind(self, kind: SignalKind, now: float) -> LimitChanged | None:
+    def _on_kind(self, reading: Reading, now: float) -> LimitChanged | None:
         target = self._target
+        kind = reading.kind
         if kind is SignalKind.WAITING:
-            return self._on_scrape(now)
+            # Once a round, however many members a pool has.
+            return self._on_scrape(now) if target.engine.leads(reading) else None
         if kind is SignalKind.GENERATION_TOKENS_TOTAL:
             total = target.engine.value(kind, now) or 0.0
             target.pace.on_generated(total, self._decoding(now), target.tpot_slo_s(now), now)
         elif kind is SignalKind.KV_USAGE_RATIO:
             self._scale_kv(now)
-        elif kind is SignalKind.PREEMPTIONS_TOTAL:
-            self._on_preemptions(target.engine.value(kind, now) or 0.0)
         elif kind is SignalKind.MAX_SEQUENCES:
             target.slots.stated = int(target.engine.value(kind, now) or 0) or None
         return None
@@ -167,10 +193,10 @@ class Law:
         waiting = target.engine.value(SignalKind.WAITING, now)
         if running is None or waiting is None:
             return None
-        target.untracked.on_scrape(running + waiting, len(target.ledger))
+        target.untracked.on_scrape(running + waiting, target.ledger.sequences, now)
         target.slots.on_scrape(running, waiting, target.kv_gate.ratio)
-        if not target.sees_streams:
-            target.prefill.steer(waiting, binds=target.refused_for_other)
+        if target.blind(now):
+            target.prefill.steer(waiting, binds=target.refused_for_prefill)
         if self.adopted:
             return None
         self.adopted = True
@@ -179,17 +205,15 @@ class Law:
     def _decoding(self, now: float) -> float:
         """Streams that produce tokens now: what the engine runs less what it still prefills, else ours as we see them."""
         target = self._target
-        pending = len(target.ledger.pending)
+        pending = sum(max(1, permit.ticket.n) for permit in target.ledger.pending.values())
         running = target.engine.value(SignalKind.RUNNING, now)
         if running is None:
-            return float(len(target.ledger) - pending)
+            return float(target.ledger.sequences - pending)
         waiting = target.engine.value(SignalKind.WAITING, now) or 0.0
         return running - max(0.0, pending - waiting)
 
-    def _on_preemptions(self, total: float) -> None:
-        before, self._preemptions = self._preemptions, total
-        if before is not None and total > before:
-            count = total - before
+    def _on_preemptions(self, count: float) -> None:
+        if count > 0:
             self._target.busy = Why(
                 f"the engine preempted {count:.0f}", count, 0.0, "preemptions", Source.SCRAPE
             )

@@ -37,16 +37,14 @@ class Leases:
         self.config = config
         self._owners: dict[str, _Owner] = {}
         self._heap: list[tuple[float, str]] = []
-        self._scheduled: set[str] = set()
+        self._scheduled: dict[str, float] = {}
 
     def grant(self, id: TicketId, now: float) -> None:
         """A permit begins."""
         owner = self._owners.get(id.owner)
         if owner is None:
             owner = self._owners[id.owner] = _Owner({}, now + self.config.ttl_s)
-            if id.owner not in self._scheduled:
-                # One entry an owner: it may come and go thousands of times within one TTL.
-                self._schedule(id.owner, owner.until)
+            self._schedule(id.owner, owner.until)
         elif not owner.detached:
             owner.until = now + self.config.ttl_s
         owner.ids[id] = None
@@ -74,9 +72,16 @@ class Leases:
             owner.until = min(owner.until, now + self.config.grace_s)
             self._schedule(name, owner.until)
 
+    def pause(self, seconds: float, now: float) -> None:
+        """We did not run for so long: nobody's silence in that time counts."""
+        for owner in self._owners.values():
+            owner.until = max(owner.until, min(owner.until + seconds, now + self.config.ttl_s))
+
     def _schedule(self, name: str, at: float) -> None:
-        self._scheduled.add(name)
-        heapq.heappush(self._heap, (at, name))
+        # One live entry an owner: it may come and go thousands of times within one TTL.
+        if at < self._scheduled.get(name, float("inf")):
+            self._scheduled[name] = at
+            heapq.heappush(self._heap, (at, name))
 
     def held_by(self, name: str) -> list[TicketId]:
         """What the owner holds, oldest first."""
@@ -87,8 +92,10 @@ class Leases:
         """Permits whose time is over; their owners are forgotten by `end`."""
         ids: dict[TicketId, None] = {}
         while self._heap and self._heap[0][0] <= now:
-            _, name = heapq.heappop(self._heap)
-            self._scheduled.discard(name)
+            at, name = heapq.heappop(self._heap)
+            if self._scheduled.get(name) != at:
+                continue
+            del self._scheduled[name]
             owner = self._owners.get(name)
             if owner is None:
                 continue

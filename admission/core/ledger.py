@@ -27,7 +27,8 @@ class Permit:
     chunks: int = 0
     kv_expected: float = 0.0
     over_slo: bool = False
-    probe: bool = False
+    reinstated: bool = False
+    """Announced by its holder: when its first token came, or what it waited for, was not seen here."""
     marks: deque[tuple[float, int]] | None = None
     """When and how many chunks, once a second over the last five."""
 
@@ -49,6 +50,8 @@ class Ledger:
         self.used_really = 0
         self.pending_prompt = 0
         self.counted = 0
+        self.sequences = 0
+        """Answers that the engine generates for us: n of a request count n."""
         self.kv_expected = 0.0
         self.over_slo = 0
         self.by_class = [0] * len(PriorityClass)
@@ -61,6 +64,7 @@ class Ledger:
         """Enter a new permit."""
         self.permits[permit.ticket.id] = permit
         self.used_really += permit.cost.total
+        self.sequences += max(1, permit.ticket.n)
         self.by_class[permit.ticket.priority] += 1
         self.over_slo += permit.over_slo
         if permit.counted:
@@ -76,8 +80,9 @@ class Ledger:
         """Take a permit out. KeyError when it is not there."""
         permit = self.permits.pop(id)
         self.used_really -= permit.cost.total
+        self.sequences -= max(1, permit.ticket.n)
         self.by_class[permit.ticket.priority] -= 1
-        self.over_slo -= permit.over_slo
+        self.in_time(permit)
         if permit.counted:
             self.prefilled(permit)
             self._count(permit, -1)
@@ -87,6 +92,15 @@ class Ledger:
         """Its prompt is done (or gone): it leaves the pending ones."""
         if self.pending.pop(permit.ticket.id, None) is not None:
             self.pending_prompt -= permit.cost.prompt
+
+    def in_time(self, permit: Permit) -> None:
+        """Its first token came (or never will): the next that misses its SLO anyhow may run."""
+        self.over_slo -= permit.over_slo
+        permit.over_slo = False
+
+    def order_pending(self) -> None:
+        """Oldest first again, after permits were entered out of turn."""
+        self.pending = dict(sorted(self.pending.items(), key=lambda item: item[1].admitted_at))
 
     def expect_kv(self, permit: Permit, tokens: float) -> None:
         """Set how much KV a permit is expected to hold."""

@@ -12,6 +12,15 @@ from admission.vocabulary import Outcome
 _BAD = frozenset({Outcome.ERROR, Outcome.BUSY})
 
 
+def silent_tpot_s(permit: Permit, output_tokens: int | None, rate: float, now: float) -> float | None:
+    """TPOT of an answer in one piece: its time less what its prompt took at the measured rate. Seconds."""
+    tokens = (output_tokens or 0) // max(1, permit.ticket.n)
+    decode_s = now - permit.admitted_at - permit.ahead / rate
+    if permit.ticket.stream or tokens < 16 or decode_s <= 0:
+        return None
+    return decode_s / (tokens - 1)
+
+
 class Measured(NamedTuple):
     """Seconds and tokens, None where nobody saw it."""
 
@@ -25,7 +34,7 @@ class Measured(NamedTuple):
 def measure(permit: Permit, completion: Completion, target: Target, now: float) -> Measured:
     """Put together what we saw ourselves and what the holder told."""
     engine_ttft_s = completion.engine_ttft_s
-    if permit.first_token_at is not None and permit.ahead:
+    if permit.first_token_at is not None and (permit.ahead or not permit.reinstated):
         engine_ttft_s = permit.first_token_at - permit.admitted_at
     ttft_s = None if engine_ttft_s is None else permit.waited_s + engine_ttft_s
     tokens = completion.output_tokens
@@ -37,6 +46,8 @@ def measure(permit: Permit, completion: Completion, target: Target, now: float) 
 
 
 def _tpot_s(permit: Permit, completion: Completion, tokens: int | None) -> float | None:
+    if tokens is not None:
+        tokens //= max(1, permit.ticket.n)
     if tokens is None or tokens < 2:
         return None
     if completion.decode_s is not None:

@@ -180,7 +180,10 @@ class Shed:
 
 @dataclass(slots=True)
 class ShadowDecided:
-    """In shadow: the final word that enforce would have had on a ticket that it would have queued."""
+    """In shadow: the final word that enforce would have had on a ticket that it would have queued.
+
+    The verdict QUEUED means that the request ended while enforce would have kept it waiting still.
+    """
 
     ticket: Ticket
     verdict: Verdict

@@ -44,7 +44,8 @@ def live_tpot(permit: Permit, tokens_per_chunk: float, now: float) -> float | No
     since, before = permit.marks[0] if permit.marks is not None else (permit.first_token_at, 1)
     # A stream that stands still counts up to now: it need not go on to be evidence.
     until = permit.last_chunk_at if now - permit.last_chunk_at < 1.0 else now
-    tokens = (permit.chunks - before) * tokens_per_chunk
+    # A request for n answers streams n sequences: its pace is that of one of them.
+    tokens = (permit.chunks - before) * tokens_per_chunk / max(1, permit.ticket.n)
     elapsed_s = until - since
     if elapsed_s < 0.5 and tokens < 8:
         return None
@@ -59,8 +60,12 @@ class Pace:
         self._spans: deque[_Ended] = deque(maxlen=30)
         self._scraped = SmoothedInTime(2.5)
         self._scraped_at = float("-inf")
-        self._generated: tuple[float, float] | None = None
+        self._generated: tuple[float, float, float] | None = None
+        self.cut_at = float("-inf")
+        """When the limit was last cut: requests begun before it have been punished already."""
         self._span_cut_at = float("-inf")
+        self.watched = 0
+        """Streams in progress that the last answer could look at."""
 
     def on_finished(self, permit: Permit, tpot_s: float, slo_s: float, now: float) -> None:
         """A request of ours ended."""
@@ -73,8 +78,12 @@ class Pace:
 
     def on_generated(self, total: float, decoding: float, slo_s: float, now: float) -> None:
         """The engine's count of generated tokens: time times streams over tokens is the mean TPOT."""
-        before, self._generated = self._generated, (now, total)
-        if before is None or total <= before[1] or now <= before[0] or decoding < 1:
+        before, self._generated = self._generated, (now, total, decoding)
+        if before is None or total <= before[1] or now <= before[0]:
+            return
+        # The lower of both ends: an interval that began or ended idle did not decode all the time.
+        decoding = min(decoding, before[2])
+        if decoding < 1:
             return
         # 0.9: a mean stands in for a quantile. Capped, so that one bad interval does not linger.
         ratio = decoding * (now - before[0]) / (total - before[1]) / (0.9 * slo_s)
@@ -89,7 +98,9 @@ class Pace:
     def excess(self, live: Iterable[tuple[Permit, float, float]], now: float) -> Excess | None:
         """The worst of what the sources say; `live` has (permit, TPOT, SLO) of streams in progress."""
         per_class: list[list[float]] = [[] for _ in PriorityClass]
+        self.watched = 0
         for permit, tpot_s, slo_s in live:
+            self.watched += 1
             per_class[permit.ticket.priority].append(tpot_s / slo_s)
         own = self._own(per_class, now)
         if own is not None and own.samples >= MIN_STREAMS:
@@ -114,16 +125,15 @@ class Pace:
             return None
         return _excess(worst[0], Source.OWN, f"n={worst[1]}", worst[1])
 
-    @staticmethod
-    def _recent(ended: deque[_Ended], now: float, wanted: int) -> list[float]:
-        """Requests begun and finished within the window; it widens while there are too few."""
-        found: list[float] = []
-        for one in reversed(ended):
-            age_s = now - one.began_at
-            if age_s > WIDEST_WINDOW_S or (age_s > FINISHED_WINDOW_S and len(found) >= wanted):
-                break
-            found.append(one.ratio)
-        return found
+    def _recent(self, ended: deque[_Ended], now: float, wanted: int) -> list[float]:
+        """Requests begun and finished within the window, and since the last cut; it widens while there are too few."""
+        fresh = [
+            one for one in ended if one.began_at >= self.cut_at and now - one.began_at <= WIDEST_WINDOW_S
+        ]
+        found = [one.ratio for one in fresh if now - one.began_at <= FINISHED_WINDOW_S]
+        if len(found) >= wanted:
+            return found
+        return [one.ratio for one in fresh]
 
     def _from_scrape(self, now: float) -> Excess | None:
         if self._scraped.value is None or now - self._scraped_at > LIVE_WINDOW_S:

@@ -32,6 +32,10 @@ class PrefillConfig:
             raise ValueError(f"decay must be between 0 and 1, not {self.decay}")
 
 
+MOST_PLAUSIBLE_RATE = 1e6
+"""Prompt tokens per second that no engine exceeds."""
+
+
 class Prefill:
     """Measures the engine's prefill rate in prompt tokens per second, and forecasts TTFT with it."""
 
@@ -43,11 +47,13 @@ class Prefill:
         self._seen = 0.0
         self.last_first_token_at = float("-inf")
         self.restored: float | None = None
+        self.steered: float | None = None
+        """The rate while no first token is seen: found by the engine's own queue."""
 
     def forget(self) -> None:
         """The engine restarted: what it could do before says nothing."""
         self._tokens = self._seconds = self._seen = 0.0
-        self.restored = None
+        self.restored = self.steered = None
 
     @property
     def scale(self) -> float:
@@ -66,7 +72,9 @@ class Prefill:
 
     @property
     def rate(self) -> float:
-        """Prompt tokens per second: measured, else restored, else the initial guess."""
+        """Prompt tokens per second: steered while nothing is seen, else measured, restored, or the initial guess."""
+        if self.steered is not None:
+            return self.steered
         if self.known and self._seconds > 0:
             return self._tokens / self._seconds
         return self.restored if self.restored is not None else self.config.initial_rate
@@ -74,6 +82,7 @@ class Prefill:
     def on_first_token(self, permit: Permit, now: float) -> None:
         """Learn from a first token."""
         ttft_s = max(now - permit.admitted_at, 1e-4)
+        self.steered = None
         self.last_first_token_at = max(now, self.last_first_token_at)
         if permit.ahead >= 1_500 * self.scale or ttft_s > 0.25 * self.slo_s:
             self._tokens = self._tokens * self.config.decay + permit.ahead
@@ -85,17 +94,35 @@ class Prefill:
         oldest = next(iter(ledger.pending.values()), None)
         if oldest is None:
             return self.rate
-        age_s = now - oldest.admitted_at
+        ahead, since = oldest.ahead, oldest.admitted_at
+        if self.last_first_token_at > since:
+            # What was ahead of it has had its first token: only its own prompt explains the time since then.
+            ahead, since = oldest.cost.prompt, self.last_first_token_at
+        age_s = now - since
         if age_s <= 0.15 * self.slo_s:
             return self.rate
-        return min(self.rate, max(oldest.ahead, 500 * self.scale) / age_s)
+        return min(self.rate, max(ahead, 500 * self.scale) / age_s)
 
     def steer(self, waiting: float, *, binds: bool) -> None:
         """Without any first token to see: the engine's own queue tells whether the rate is too high."""
         if waiting > 2:
-            self.restored = max(self.rate * 0.9, 100.0)
+            self.steered = max(self.rate * 0.9, 100.0)
         elif waiting == 0 and binds:
-            self.restored = self.rate * 1.05
+            self.steered = min(self.rate * 1.05, MOST_PLAUSIBLE_RATE)
+
+    def overtaken(self, old: Permit, now: float) -> bool:
+        """A later request has its first token and this one is long overdue: its prompt is not what the engine works on."""
+        age_s = now - old.admitted_at
+        return age_s > max(0.5 * self.slo_s, 3.0 * old.ahead / self.rate)
+
+    def given_up(self, oldest: Permit, progress_at: float, now: float) -> bool:
+        """Has the oldest pending one been silent for so long that it must not hold up everybody?
+
+        Sooner when other streams go on, since then the engine lives and this one request hangs.
+        """
+        silent_s = now - max(oldest.admitted_at, self.last_first_token_at)
+        bound_s = max(2.0 * self.slo_s, 10.0 * oldest.ahead / self.rate)
+        return silent_s > (bound_s if now - progress_at <= 2.0 else 5.0 * bound_s)
 
     def budget(self, ledger: Ledger, now: float) -> float:
         """P, in prompt tokens."""

@@ -29,13 +29,15 @@ class RecoveryConfig:
     last_probe_s: float = 10.0
     probe_lease_s: float = 10.0
     reopening_s: float = 30.0
+    scrape_silence_s: float = 10.0
+    """After so long without any scrape, good or failed, probes tell instead."""
 
     def __post_init__(self) -> None:
         if self.errors < 1:
             raise ValueError(f"errors must be at least 1, not {self.errors}")
         if not 0.0 < self.first_probe_s <= self.last_probe_s:
             raise ValueError("need 0 < first_probe_s <= last_probe_s")
-        for name in ("window_s", "probe_lease_s", "reopening_s"):
+        for name in ("window_s", "probe_lease_s", "reopening_s", "scrape_silence_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be over 0, not {getattr(self, name)}")
 
@@ -54,7 +56,9 @@ class Recovery:
         self._wait_s = config.first_probe_s
         self._probe_at = 0.0
         self._probe: TicketId | None = None
-        self._scraped_up: float | None = None
+        self._up_at: float | None = None
+        """When a scrape last succeeded; None: never."""
+        self._scraped_at = float("-inf")
 
     @property
     def closed(self) -> bool:
@@ -70,10 +74,10 @@ class Recovery:
 
     def on_scrape(self, up: bool, at: float, now: float) -> bool:
         """The engine answered a scrape, or did not. True when that opens a closed target."""
+        self._scraped_at = now
         if not up:
-            self._scraped_up = None if self._scraped_up is None else -1.0
             return False
-        self._scraped_up = at
+        self._up_at = at
         if self.closed and at > self._closed_at and now - self._closed_at >= self.config.first_probe_s:
             self._to(
                 EngineState.REOPENING, Why("the engine answers its scrape again", source=Source.SCRAPE), now
@@ -102,8 +106,9 @@ class Recovery:
         return self.closed and id == self._probe and self._on_probe_end(id, Outcome.OK, now)
 
     def may_probe(self, now: float) -> bool:
-        """May one ticket go through a closed target now? Only when no scrape can tell."""
-        return self._scraped_up is None and self._probe is None and now >= self._probe_at
+        """May one ticket go through a closed target now? Only when no scrape can tell: never one, or none lately."""
+        scrape_tells = self._up_at is not None and now - self._scraped_at <= self.config.scrape_silence_s
+        return not scrape_tells and self._probe is None and now >= self._probe_at
 
     def probe(self, id: TicketId, now: float) -> None:
         """This ticket is the probe; one that does not come back in time has failed."""

@@ -12,6 +12,7 @@ class SavedState:
     limit: int = 0
     prefill_rate: float | None = None
     tokens_per_chunk: float | None = None
+    mean_cost: float | None = None
     held: int = 0
     held_tokens: int = 0
     outputs: dict[str, list[list[float]]] = field(default_factory=dict)

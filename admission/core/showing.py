@@ -53,7 +53,8 @@ def saved_state(core: Admitting, now: float) -> SavedState:
     """What should outlive a restart."""
     target = core.target
     return SavedState(
-        limit=target.limit.value,
+        limit=target.limit.good,
+        mean_cost=target.mean_cost.value,
         prefill_rate=target.prefill.rate if target.prefill.trusted else None,
         tokens_per_chunk=target.cost.tokens_per_chunk.value if target.cost.tokens_per_chunk.count else None,
         held=len(target.ledger) + (target.ghosts if now < target.ghosts_until else 0),

@@ -67,7 +67,10 @@ class Target:
         self.ghost_tokens = 0
         self.ghosts_until = float("-inf")
         self.refused_for_limit = False
+        self.refused_for_prefill = False
         self.refused_for_other = False
+        self.refused_room = 0.0
+        """Share of the limit that the most urgent class refused for it may use."""
         self.unseen_streams = 0
         """Streams in a row that ended well without a first token seen: nobody reports them."""
 
@@ -102,6 +105,11 @@ class Target:
         """Do callers report first tokens?"""
         return self.unseen_streams < 3
 
+    def blind(self, now: float) -> bool:
+        """Nothing streams, or nobody tells: no first token for five seconds while something is in flight."""
+        quiet_since = max(self.marks.first_token_at, self.marks.admitted_at - 5.0, self.marks.started_at)
+        return not self.sees_streams or (len(self.ledger) > 0 and now - quiet_since > 5.0)
+
     def class_config(self, priority: PriorityClass) -> ClassConfig:
         """The settings of a class."""
         return self.config.classes[priority]
@@ -123,12 +131,12 @@ class Target:
 
     def untracked_count(self, now: float) -> float:
         """Requests on the engine that are not ours: measured, or remembered from before a restart, never both."""
-        return max(self.untracked.count, self.ghosts if now < self.ghosts_until else 0)
+        return max(self.untracked.count(now), self.ghosts if now < self.ghosts_until else 0)
 
     def untracked_tokens(self, now: float) -> int:
         """What they take of the limit."""
         ghosts = self.ghost_tokens if now < self.ghosts_until else 0
-        return int(max(self.untracked.count * self.mean_cost.value, ghosts))
+        return int(max(self.untracked.count(now) * self.mean_cost.value, ghosts))
 
     def kv_capacity(self, now: float) -> float | None:
         """The engine's KV capacity in tokens, None when it does not say."""

@@ -163,14 +163,18 @@ class OverloadConfig:
     """Refuse while inputs are handled this much later than they came."""
     recovered_s: float = 0.05
     probe_s: float = 0.02
+    grace_s: float = 3.0
+    """After the start nobody is refused for this long: first calls of everything are slow."""
     slice_s: float = 0.02
     """Time that one message may keep the loop before its remaining acquires are refused."""
-    pending_calls: int = 128
+    pending_calls: int = 64
     """Calls that may wait inside gRPC before it drops new ones; beyond half of it, at random."""
 
     def __post_init__(self) -> None:
         """ValueError for values that are not positive or out of order."""
         _positive(self, "behind_s", "recovered_s", "probe_s", "slice_s", "pending_calls")
+        if self.grace_s < 0.0:
+            raise ValueError("grace_s: must not be negative")
         if self.recovered_s >= self.behind_s:
             raise ValueError("recovered_s: must be below behind_s")
 

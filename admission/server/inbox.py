@@ -175,7 +175,7 @@ class Inbox:
         late = self._lag.too_late(session.echo.age_s)
         for count, ticket in enumerate(tickets, 1):
             if not late and count % 64 == 0:
-                late = self._host.now() - now > self._slice_s
+                late = self._lag.busy and self._host.now() - now > self._slice_s
             self._acquire(session, ticket, now, late)
 
     def _acquire(self, session: Session, ticket: words.Ticket, now: float, late: bool) -> None:

@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
+from admission.runtime.processor import Usage, thread_usage
 from admission.runtime.settings import OverloadConfig
 
 _WINDOW_S = 0.5
 _LATE_SHARE = 0.5
 _BUSY_SHARE = 0.8
+_LEAST_SHARE = 0.3
+
+
+class _Note(NamedTuple):
+    at: float
+    lag_s: float
+    used: Usage
 
 
 class LoopLag:
     """A timer that notes how late it fires and how much of the time the loop's thread computed.
 
-    One long pause is not overload (a garbage collection, a snapshot): the loop counts as behind when it was
-    late for half of the last half second and is late by more than `behind_s` now.
+    Being late is not enough: while other processes have the processor, or at the start, nobody is helped by a refusal.
+    The thread is `busy` when it computed for most of the time in which it had a processor, and had one for a good part
+    of the last half second. One long pause is not overload either (a garbage collection, a snapshot): the loop counts
+    as behind when its thread is busy, it was late for half of the last half second, and is by more than `behind_s` now.
     """
 
     def __init__(
         self,
         config: OverloadConfig,
         clock: Callable[[], float],
-        cpu_clock: Callable[[], float] = time.thread_time,
+        usage: Callable[[], Usage] = thread_usage,
     ) -> None:
         self._config = config
         self._clock = clock
-        self._cpu_clock = cpu_clock
+        self._usage = usage
         self._due = 0.0
-        self._notes: deque[tuple[float, float, float]] = deque()
+        self._judge_from = clock() + config.grace_s
+        self._notes: deque[_Note] = deque()
         self._late_s = 0.0
         self._handle: asyncio.TimerHandle | None = None
         self.lag_s = 0.0
@@ -40,7 +51,8 @@ class LoopLag:
         """The thread computed for most of the last half second: what is late is late because of us."""
 
     def start(self) -> None:
-        """Probe from now on, on the running loop."""
+        """Probe from now on, on the running loop; judge when the first moments are over."""
+        self._judge_from = self._clock() + self._config.grace_s
         self._schedule(asyncio.get_running_loop())
 
     def stop(self) -> None:
@@ -48,20 +60,25 @@ class LoopLag:
         if self._handle:
             self._handle.cancel()
 
-    def note(self, now: float, lag_s: float, cpu_s: float) -> None:
-        """One probe fired `lag_s` late, when the thread had computed for `cpu_s` in all."""
+    def note(self, now: float, lag_s: float, used: Usage) -> None:
+        """One probe fired `lag_s` late, when the thread had used so much in all."""
         notes = self._notes
-        notes.append((now, lag_s, cpu_s))
+        notes.append(_Note(now, lag_s, used))
         self.lag_s = lag_s
         self._late_s += lag_s
-        while len(notes) > 1 and notes[0][0] < now - _WINDOW_S:
-            self._late_s -= notes.popleft()[1]
-        span_s = now - notes[0][0]
-        self.busy = span_s > 0.0 and cpu_s - notes[0][2] > _BUSY_SHARE * span_s
+        while len(notes) > 1 and notes[0].at < now - _WINDOW_S:
+            self._late_s -= notes.popleft().lag_s
+        self.busy = now >= self._judge_from and self._is_busy(now - notes[0].at, notes[0].used, used)
         if self.behind:
-            self.behind = lag_s > self._config.recovered_s
+            self.behind = self.busy and lag_s > self._config.recovered_s
         else:
-            self.behind = lag_s > self._config.behind_s and self._late_s > _LATE_SHARE * _WINDOW_S
+            late = lag_s > self._config.behind_s and self._late_s > _LATE_SHARE * _WINDOW_S
+            self.behind = self.busy and late
+
+    def _is_busy(self, span_s: float, before: Usage, after: Usage) -> bool:
+        ran_s = after.ran_s - before.ran_s
+        could_run_s = span_s - (after.kept_waiting_s - before.kept_waiting_s)
+        return span_s > 0.0 and ran_s > _BUSY_SHARE * could_run_s and ran_s > _LEAST_SHARE * span_s
 
     @property
     def strained(self) -> bool:
@@ -78,7 +95,7 @@ class LoopLag:
 
     def _fire(self, loop: asyncio.AbstractEventLoop) -> None:
         now = self._clock()
-        self.note(now, max(now - self._due, 0.0), self._cpu_clock())
+        self.note(now, max(now - self._due, 0.0), self._usage())
         self._schedule(loop)
 
 

@@ -147,7 +147,8 @@ class VramWatermark(QuietGate):
     def check(self, ticket: Ticket, *, idle: bool, now: float) -> Hold | Refuse | None:
         """Refuses while any GPU is critical, naming it."""
         for uuid, gpu in self._gpus.items():
-            if gpu.state == "critical":
+            # A growing engine may keep what it once took: at rest one request tells more than the gauge.
+            if gpu.state == "critical" and not (idle and self._rule(gpu)[0] == "growing"):
                 self._last_fired_at = now
                 return Refuse(Reason.WATERMARK_VRAM, self._why(uuid, gpu), self.config.retry_after_s)
         return None

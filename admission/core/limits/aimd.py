@@ -69,10 +69,16 @@ class Aimd:
         self.value = config.initial_tokens
         self._slow_start_to: float | None = float(config.ceiling_tokens)
         self._last_good = config.initial_tokens
+        self._reopening = False
         self._hold_until = 0.0
         self._peak = 0.0
         self._cut_from: float | None = None
         self._floor = config.floor_tokens
+
+    @property
+    def good(self) -> int:
+        """The last good value while it climbs back to it, else where it stands."""
+        return max(self.value, self._last_good) if self._reopening and self._in_slow_start() else self.value
 
     def override(self, value: int) -> None:
         """Go on from this value."""
@@ -86,7 +92,9 @@ class Aimd:
 
     def after_outage(self) -> None:
         """Half the old limit, then slow start up to the last good one."""
-        self._slow_start_to = float(max(self._last_good, self.value))
+        self._last_good = self.good if self._reopening else max(self._last_good, self.value)
+        self._slow_start_to = float(self._last_good)
+        self._reopening = True
         self._set(self.value / 2)
 
     def on_tick(self, load: Load, now: float) -> Why | None:
@@ -120,9 +128,9 @@ class Aimd:
             return None
         self._hold_until = now + self.config.congestion_hold_s
         self._slow_start_to = None
-        return self._moved(
-            min(self.value, load.used + load.untracked) * (1 - self.config.congestion_cut), why
-        )
+        # What was in use lately: requests that the engine refused have left the ledger already.
+        base = min(self.value, max(load.used, self._peak) + load.untracked)
+        return self._moved(base * (1 - self.config.congestion_cut), why)
 
     def _decrease(self, load: Load, excess: float) -> Why | None:
         """One cut an epoch of congestion: it may deepen while the excess grows, from where it began, never repeat."""
@@ -136,10 +144,13 @@ class Aimd:
 
     def _increase(self, load: Load, excess: float) -> Why | None:
         used = load.used + load.untracked
-        binds = (load.refused_for_limit or used >= 0.85 * self.value) and used >= 0.6 * self.value
+        usable = self.value * (load.room if load.refused_for_limit else 1.0)
+        binds = (load.refused_for_limit or used >= 0.85 * self.value) and used >= 0.6 * usable
         if not binds:
             return None
-        self._last_good = self.value
+        if not self._in_slow_start():
+            self._reopening = False
+            self._last_good = self.value
         if excess > self.config.reentry or self._in_slow_start():
             return self._moved(self.value * self.config.slow_start, load.excess_why)
         return self._moved(

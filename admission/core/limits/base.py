@@ -30,6 +30,8 @@ class Load:
     congested: Why | None = None
     """Set at KV critical, a preemption, or when the engine itself said busy."""
     kv_hot: bool = False
+    room: float = 1.0
+    """Share of the limit that the most urgent class that was refused may use."""
     mean_cost: float = 512.0
     capacity: float | None = None
     """KV that the engine has, None when it does not say."""
@@ -46,6 +48,10 @@ class Limit(Protocol):
     @property
     def value(self) -> int:
         """The limit now, at least 1."""
+
+    @property
+    def good(self) -> int:
+        """The value to go on from after a restart: while it climbs back, the one it climbs to."""
 
     def on_tick(self, load: Load, now: float) -> Why | None:
         """Move, or not; the reason when it moved."""

@@ -35,6 +35,11 @@ class Fixed:
         self.value = config.limit_tokens
         self._chosen = config.limit_tokens
 
+    @property
+    def good(self) -> int:
+        """What was chosen."""
+        return self._chosen
+
     def on_tick(self, load: Load, now: float) -> Why | None:
         """Never moves; only goes back to what was chosen when an operator's other value has ended."""
         if self.value == self._chosen or load.frozen:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from admission.core.cost import Cost
-from admission.core.model import Ticket, TicketId, Why
-from admission.vocabulary import PriorityClass, Reason
+from admission.core.model import Ticket, TicketId
+from admission.vocabulary import PriorityClass
 
 
 @dataclass(slots=True, eq=False)
@@ -19,19 +19,18 @@ class Waiter:
     cost: Cost
     arrived_at: float
     deadline_at: float
-    held_for: Reason | None = None
-    held_why: Why = field(default_factory=Why)
 
 
 _Entry = tuple[float, int, Waiter]
 
 
 class Queue:
-    """Waiters by class, oldest first. A waiter gains one class for each `ageing_s` that it has waited."""
+    """Waiters by class, oldest first. A waiter may gain one class for each `ageing_s` that it has waited."""
 
     def __init__(self, ageing_s: float) -> None:
         self.ageing_s = ageing_s
         self._waiters: dict[TicketId, Waiter] = {}
+        self._by_owner: dict[str, dict[TicketId, None]] = {}
         self._order: list[list[_Entry]] = [[] for _ in PriorityClass]
         self._deadlines: list[_Entry] = []
         self._sequence = 0
@@ -48,7 +47,9 @@ class Queue:
     def add(self, waiter: Waiter) -> None:
         """Put a waiter in its place by arrival (it may have waited before)."""
         self._sequence += 1
-        self._waiters[waiter.ticket.id] = waiter
+        id = waiter.ticket.id
+        self._waiters[id] = waiter
+        self._by_owner.setdefault(id.owner, {})[id] = None
         heapq.heappush(self._order[waiter.ticket.priority], (waiter.arrived_at, self._sequence, waiter))
         heapq.heappush(self._deadlines, (waiter.deadline_at, self._sequence, waiter))
         self._account(waiter, 1)
@@ -57,19 +58,27 @@ class Queue:
         """Take a waiter out; None when it is not there."""
         waiter = self._waiters.pop(id, None)
         if waiter is not None:
+            owned = self._by_owner[id.owner]
+            del owned[id]
+            if not owned:
+                del self._by_owner[id.owner]
             self._account(waiter, -1)
             self._compact(waiter.ticket.priority)
         return waiter
 
-    def pick(self, passes: Callable[[Waiter], bool], now: float) -> Waiter | None:
-        """The most urgent waiter that `passes`: by class after ageing, then by arrival."""
+    def pick(self, passes: Callable[[Waiter], bool], now: float, *, aged: bool) -> Waiter | None:
+        """The most urgent waiter that `passes`: by class (after ageing, when `aged`), then by arrival."""
         candidates = [
             head for head in (self._first(rank, passes) for rank in PriorityClass) if head is not None
         ]
-        return min(candidates, key=lambda waiter: (self.rank(waiter, now), waiter.arrived_at), default=None)
+        if len(candidates) < 2:
+            return candidates[0] if candidates else None
+        return min(candidates, key=lambda waiter: (self.rank(waiter, now, aged=aged), waiter.arrived_at))
 
-    def rank(self, waiter: Waiter, now: float) -> int:
-        """The class after ageing: 0 is the most urgent."""
+    def rank(self, waiter: Waiter, now: float, *, aged: bool) -> int:
+        """The class, one better for each `ageing_s` waited when `aged`: 0 is the most urgent."""
+        if not aged:
+            return waiter.ticket.priority
         return max(0, waiter.ticket.priority - int((now - waiter.arrived_at) / self.ageing_s))
 
     def expired(self, now: float) -> Iterator[Waiter]:
@@ -88,7 +97,7 @@ class Queue:
 
     def owned_by(self, owner: str) -> list[TicketId]:
         """The waiters of one session."""
-        return [id for id in self._waiters if id.owner == owner]
+        return list(self._by_owner.get(owner, ()))
 
     def waiters(self) -> list[Waiter]:
         """All waiters, in order of entry."""
@@ -108,9 +117,11 @@ class Queue:
         head = order[0][2]
         if passes(head):
             return head
-        # The head is held by a gate of its own: step around it, in order.
+        # The head is held: step around it, in order, unless nobody passes (which is quicker to find out).
+        if not any(self._waits(entry[2]) and passes(entry[2]) for entry in order):
+            return None
         ordered = (entry[2] for entry in sorted(order) if self._waits(entry[2]))
-        return next((waiter for waiter in ordered if passes(waiter)), None)
+        return next(waiter for waiter in ordered if passes(waiter))
 
     def _waits(self, waiter: Waiter) -> bool:
         # By identity: a ticket that came back after a broken stream has a new waiter under its old id.

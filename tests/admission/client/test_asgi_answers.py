@@ -79,6 +79,21 @@ async def test_an_engine_that_raises_gives_the_permit_back() -> None:
     assert guarded.sidecar.held == set()
 
 
+async def test_an_answer_that_the_application_cuts_short_is_an_error() -> None:
+    """A dead engine may return without an end; taken for a caller that left, it would never be an outage."""
+
+    async def script(_scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await start(send, 200, b"text/event-stream")
+        await say(send, chunk({"content": "x"}))
+
+    guarded = Guarded(Engine(script))
+    await guarded.post()
+    await guarded.settle()
+    assert _outcomes(guarded) == [Outcome.ERROR]
+    assert guarded.sidecar.held == set()
+
+
 async def test_a_caller_that_left_mid_stream_is_aborted() -> None:
     """vLLM returns without a final message and without an exception."""
 

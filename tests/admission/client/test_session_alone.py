@@ -39,34 +39,6 @@ def test_closed_policy_refuses_with_outage() -> None:
     assert call.answer.retry_after_s >= 1
 
 
-def test_three_missed_decisions_stop_the_asking_for_five_seconds() -> None:
-    """Each request would else pay the timeout."""
-    wire = Wire(silent).up()
-    for _ in range(3):
-        wire.ask()
-        wire.after(0.3)
-    asked = len(wire.sidecar.tickets)
-    assert wire.ask().answer is not None
-    wire.after(4.5)
-    wire.ask()
-    assert len(wire.sidecar.tickets) == asked
-    wire.after(0.6)
-    wire.ask()
-    assert len(wire.sidecar.tickets) == asked + 1
-
-
-def test_a_silence_ends_in_a_new_stream_when_nothing_came_meanwhile() -> None:
-    """A stream that leads to nobody is replaced."""
-    wire = Wire(silent).up()
-    for _ in range(3):
-        wire.session.acquire(Ticket(), wire.now)
-    wire.now += 0.3
-    wire.session.wake(wire.now)
-    wire.now += 5.1
-    wire.session.wake(wire.now)
-    assert wire.session.link.hangup
-
-
 def test_a_missed_question_is_taken_back() -> None:
     """Else the sidecar would grant a permit that nobody holds."""
     wire = Wire(silent).up()

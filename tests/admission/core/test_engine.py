@@ -61,13 +61,14 @@ def test_members_are_bounded() -> None:
 def test_one_scrape_of_more_than_ours_is_not_yet_untracked() -> None:
     """A single scrape races with our own events."""
     untracked = Untracked()
-    untracked.on_scrape(5, 5)
-    untracked.on_scrape(9, 5)
-    assert untracked.count == 0
-    untracked.on_scrape(8, 5)
-    assert untracked.count == 3
+    untracked.on_scrape(5, 5, 1.0)
+    untracked.on_scrape(9, 5, 2.0)
+    assert untracked.count(2.0) == 0
+    untracked.on_scrape(8, 5, 3.0)
+    assert untracked.count(10.0) == 3
+    assert untracked.count(30.0) == 0
     untracked.forget()
-    assert untracked.count == 0
+    assert untracked.count(10.0) == 0
 
 
 def slots(*scrapes: tuple[float, float]) -> Slots:

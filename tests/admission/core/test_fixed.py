@@ -24,6 +24,13 @@ def test_only_an_operator_moves_it() -> None:
     assert fixed.value == 7
 
 
+def test_what_is_saved_is_what_was_chosen() -> None:
+    """An operator's other value ends with the process."""
+    fixed = Fixed(FixedConfig(limit_tokens=10))
+    fixed.override(99)
+    assert fixed.good == 10
+
+
 def test_zero_is_refused() -> None:
     """A limit of zero can never recover."""
     with pytest.raises(ValueError, match="limit_tokens"):

@@ -60,12 +60,15 @@ def test_a_shadow_waiter_whose_patience_ends_is_recorded_as_shed() -> None:
 
 
 def test_a_shadow_waiter_that_ends_first_leaves_the_queue() -> None:
-    """Its virtual fate ends with it; a cancelled one too."""
+    """Its virtual fate stays open, unless its caller left."""
     bench = shadow(limit=FULL_AT_100K)
     bench.fill()
     waiting = bench.ticket(**SMALL)
     bench.submit(waiting)
-    assert only(ShadowDecided, bench.finish(waiting)).verdict is Verdict.ADMITTED
+    assert only(ShadowDecided, bench.finish(waiting)).verdict is Verdict.QUEUED
+    left = bench.ticket(**SMALL)
+    bench.submit(left)
+    assert only(ShadowDecided, bench.finish(left, Outcome.ABORTED)).reason is Reason.CANCELLED
     assert bench.core.view(bench.now).queued == 0
 
 
@@ -225,18 +228,23 @@ def test_ghosts_and_scraped_work_are_never_added() -> None:
     assert view.untracked == 5_000
     assert (view.prefill_rate, view.tokens_per_chunk, view.slots) == (900.0, 4.0, 12)
     bench.wait(31.0)
+    assert bench.core.view(bench.now).untracked == 0
+    for _ in range(2):
+        bench.scrape(running=5)
     assert bench.core.view(bench.now).untracked == 5 * 512
 
 
-def test_a_lost_scrape_forgets_what_it_said() -> None:
-    """Stale is not true."""
+def test_one_lost_scrape_is_no_news() -> None:
+    """What was seen a moment ago still runs; after a while it is unknown."""
     bench = Bench()
     for _ in range(2):
         bench.scrape(running=5)
     bench.observe(SignalKind.MAX_SEQUENCES, 16)
     assert bench.core.view(bench.now).slots == 16
     bench.observe(SignalKind.ENGINE_UP, 0)
-    assert bench.core.target.untracked.count == 0
+    assert bench.core.view(bench.now).untracked == 5 * 512
+    bench.wait(16.0)
+    assert bench.core.view(bench.now).untracked == 0
 
 
 def test_without_any_signal_the_limit_freezes_and_says_so() -> None:

@@ -61,9 +61,20 @@ def test_a_late_request_lowers_the_rate_now() -> None:
     """It is evidence while it waits, not when it ends."""
     desk = Desk()
     desk.learn(20_000.0)
-    desk.admit(1_000, 0.0)
-    assert desk.prefill.censored(desk.ledger, 0.2) == pytest.approx(20_000)
-    assert desk.prefill.censored(desk.ledger, 1.0) == pytest.approx(1_000)
+    desk.admit(1_000, 10.0)
+    desk.admit(3_000, 10.0)
+    assert desk.prefill.censored(desk.ledger, 10.2) == pytest.approx(20_000)
+    assert desk.prefill.censored(desk.ledger, 11.0) == pytest.approx(1_000)
+
+
+def test_a_first_token_meanwhile_shows_that_prefill_goes_on() -> None:
+    """Then only its own prompt explains how long the oldest has been waiting since."""
+    desk = Desk()
+    desk.learn(20_000.0)
+    first, _ = desk.admit(4_000, 10.0), desk.admit(1_000, 10.0)
+    desk.first_token(first, 10.8)
+    assert desk.prefill.censored(desk.ledger, 11.0) == pytest.approx(desk.prefill.rate)
+    assert desk.prefill.censored(desk.ledger, 11.8) == pytest.approx(1_000)
 
 
 def test_figures_in_tokens_scale_with_the_slo() -> None:

@@ -27,8 +27,9 @@ def test_the_more_urgent_class_goes_first_and_ageing_crosses_classes() -> None:
     queue.add(batch)
     queue.add(chat)
 
-    assert queue.pick(anyone, 21.0) is chat
-    assert queue.pick(anyone, 31.0) is batch
+    assert queue.pick(anyone, 21.0, aged=True) is chat
+    assert queue.pick(anyone, 31.0, aged=True) is batch
+    assert queue.pick(anyone, 31.0, aged=False) is chat
 
 
 def test_a_returned_waiter_keeps_its_place() -> None:
@@ -37,7 +38,7 @@ def test_a_returned_waiter_keeps_its_place() -> None:
     queue.add(waiter(1, at=5.0))
     early = waiter(2, at=1.0)
     queue.add(early)
-    assert queue.pick(anyone, 6.0) is early
+    assert queue.pick(anyone, 6.0, aged=True) is early
 
 
 def test_a_held_head_is_stepped_around() -> None:
@@ -45,10 +46,10 @@ def test_a_held_head_is_stepped_around() -> None:
     queue = Queue(30.0)
     for no in (1, 2, 3):
         queue.add(waiter(no, at=float(no)))
-    picked = queue.pick(lambda one: one.ticket.id.no > 1, 4.0)
+    picked = queue.pick(lambda one: one.ticket.id.no > 1, 4.0, aged=True)
     assert picked is not None
     assert picked.ticket.id.no == 2
-    assert queue.pick(lambda _: False, 4.0) is None
+    assert queue.pick(lambda _: False, 4.0, aged=True) is None
 
 
 def test_the_deadline_is_that_of_the_waiter_that_is_there() -> None:
@@ -96,8 +97,8 @@ def test_cancelled_waiters_leave_nothing_behind() -> None:
         queue.remove(TicketId("s", no))
     assert len(queue._deadlines) < 100
     assert len(queue._order[0]) < 100
-    head = queue.pick(anyone, 0.0)
+    head = queue.pick(anyone, 0.0, aged=True)
     assert head is not None
     assert head.ticket.id.no == 0
     queue.remove(TicketId("s", 0))
-    assert queue.pick(anyone, 0.0) is None
+    assert queue.pick(anyone, 0.0, aged=True) is None

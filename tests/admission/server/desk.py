@@ -10,6 +10,7 @@ from admission.core.controller import ControllerConfig
 from admission.core.limits.fixed import FixedConfig
 from admission.core.model import Event
 from admission.runtime.host import Host, TargetSpec
+from admission.runtime.processor import Usage
 from admission.runtime.settings import OverloadConfig, SessionConfig, UnaryConfig
 from admission.server.answers import Answers
 from admission.server.early import Early
@@ -89,7 +90,7 @@ class Desk:
             targets or (TargetSpec(config=core or config()),), clock=self._clock, random=Random(7)
         )
         overload = OverloadConfig()
-        self.lag = LoopLag(overload, lambda: self.now, lambda: 0.0)
+        self.lag = LoopLag(overload, lambda: self.now, lambda: Usage(0.0, 0.0))
         self.tickets = Tickets(b"key")
         self.early = Early(self.host)
         self.sessions = Sessions(
@@ -128,11 +129,15 @@ class Desk:
         return self.host.view(self.host.targets[0]).queued
 
     def tick(self, passed_s: float = 0.0) -> None:
-        """Let time pass; wake whoever asked for it."""
-        self.now += passed_s
-        self.host._wake()
-        self.sessions.tick(self.now)
-        self.leases.tick(self.now)
+        """Let time pass; wake whoever asked for it, a second at a time at most: a longer step would be a pause of ours."""
+        until = self.now + passed_s
+        while True:
+            self.now = min(until, self.now + 1.0)
+            self.host._wake()
+            self.sessions.tick(self.now)
+            self.leases.tick(self.now)
+            if self.now >= until:
+                return
 
     def client(self, name: int = 1) -> Client:
         """A client that is attached."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from admission.runtime.processor import Usage
 from admission.runtime.settings import OverloadConfig
 from admission.server.overload import Echo, LoopLag
 
 CONFIG = OverloadConfig()
 
 
-def lag(*probes: tuple[float, float], busy: float = 0.0) -> LoopLag:
-    """After probes of (passed, late) seconds, the thread busy for that share of the time."""
-    judged, now = LoopLag(CONFIG, lambda: 0.0, lambda: 0.0), 0.0
+LATE = [(0.15, 0.13)] * 4
+"""Every turn of the loop takes longer than a decision may."""
+
+
+def lag(*probes: tuple[float, float], ran: float = 0.95, waited: float = 0.0, age_s: float = 60.0) -> LoopLag:
+    """After probes of (passed, late) seconds; the thread ran, and waited for a processor, for such shares of the time."""
+    judged, now = LoopLag(CONFIG, lambda: 0.0), age_s
     for passed_s, late_s in probes:
         now += passed_s
-        judged.note(now, late_s, now * busy)
+        judged.note(now, late_s, Usage(now * ran, now * waited))
     return judged
 
 
@@ -28,8 +33,8 @@ def test_one_pause_is_no_overload() -> None:
 
 
 def test_pause_after_pause_is_overload() -> None:
-    """Every turn of the loop takes longer than a decision may."""
-    assert lag(*[(0.15, 0.13)] * 4).behind
+    """Whoever waits behind it would wait longer than a decision may take."""
+    assert lag(*LATE).behind
 
 
 def test_one_turn_longer_than_a_quarter_second_is_overload() -> None:
@@ -37,17 +42,42 @@ def test_one_turn_longer_than_a_quarter_second_is_overload() -> None:
     assert lag(*[(0.02, 0.0)] * 20, (0.4, 0.38)).behind
 
 
+def test_a_loop_that_is_late_because_others_have_the_processor_is_not_behind() -> None:
+    """No refusal gives it back: the sidecar itself has next to nothing to do."""
+    judged = lag(*LATE, ran=0.05, waited=0.9)
+
+    assert not judged.behind
+    assert not judged.too_late(0.3)
+
+
+def test_a_loop_that_sleeps_is_not_behind_however_late_it_wakes() -> None:
+    """A suspended machine, a debugger, a slow disk: not work that refusing would take away."""
+    assert not lag(*LATE, ran=0.3).behind
+
+
+def test_a_full_loop_is_behind_although_others_take_half_of_the_processor() -> None:
+    """It computes whenever it may, and there is more: only refusing helps those who wait."""
+    assert lag(*LATE, ran=0.48, waited=0.5).behind
+
+
+def test_nobody_is_refused_in_the_first_moments() -> None:
+    """Every first call is slow; those who wait then are few."""
+    first = lag(*LATE, age_s=0.0)
+
+    assert not first.behind
+    assert not first.too_late(0.3)
+    assert lag(*LATE, age_s=CONFIG.grace_s).behind
+
+
 def test_it_ends_when_the_loop_is_on_time_again() -> None:
     """Refusing must stop as soon as it has helped; with a margin, or it would flap."""
-    late = [(0.15, 0.13)] * 4
-
-    assert lag(*late, (0.1, 0.08)).behind
-    assert not lag(*late, (0.03, 0.01)).behind
+    assert lag(*LATE, (0.1, 0.08)).behind
+    assert not lag(*LATE, (0.03, 0.01)).behind
 
 
 def test_old_input_counts_only_while_our_own_thread_is_the_cause() -> None:
     """A client that is slow itself must not be refused for it."""
-    idle, busy = lag(*[(0.02, 0.0)] * 50), lag(*[(0.02, 0.0)] * 50, busy=0.95)
+    idle, busy = lag(*[(0.02, 0.0)] * 50, ran=0.1), lag(*[(0.02, 0.0)] * 50)
 
     assert not idle.too_late(0.3)
     assert busy.too_late(0.3)
@@ -59,7 +89,7 @@ def test_memory_of_probes_is_bounded() -> None:
     judged = lag(*[(0.02, 0.001)] * 10_000)
 
     assert len(judged._notes) < 40
-    assert abs(judged._late_s - sum(late for _, late, _ in judged._notes)) < 1e-6
+    assert abs(judged._late_s - sum(note.lag_s for note in judged._notes)) < 1e-6
 
 
 def test_the_age_of_a_message_is_what_exceeds_the_shortest_round_trip() -> None:

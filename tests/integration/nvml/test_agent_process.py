@@ -44,7 +44,7 @@ class Collector(otlp_grpc.MetricsServiceServicer):
     def __init__(self) -> None:
         self.got: queue.Queue[otlp.ExportMetricsServiceRequest] = queue.Queue()
 
-    def Export(  # noqa: D102, N802 - the name in the service
+    def Export(  # noqa: N802 - the name in the service
         self, request: otlp.ExportMetricsServiceRequest, context: grpc.ServicerContext
     ) -> otlp.ExportMetricsServiceResponse:
         self.got.put(request)

@@ -51,52 +51,52 @@ class FakeNvml:
         self.opened = 0
         self.closed = 0
 
-    def nvmlInit(self) -> None:  # noqa: D102, N802
+    def nvmlInit(self) -> None:  # noqa: N802
         if self.init:
             raise NVMLError(self.init)
         self.opened += 1
 
-    def nvmlShutdown(self) -> None:  # noqa: D102, N802
+    def nvmlShutdown(self) -> None:  # noqa: N802
         self.closed += 1
 
-    def nvmlDeviceGetCount(self) -> int:  # noqa: D102, N802
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
         return len(self.gpus)
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:  # noqa: D102, N802
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:  # noqa: N802
         self.gpus[index].ask("handle")
         return self.gpus[index]
 
-    def nvmlDeviceGetUUID(self, gpu: FakeGpu) -> str:  # noqa: D102, N802
+    def nvmlDeviceGetUUID(self, gpu: FakeGpu) -> str:  # noqa: N802
         return gpu.uuid
 
-    def nvmlDeviceGetName(self, gpu: FakeGpu) -> str:  # noqa: D102, N802
+    def nvmlDeviceGetName(self, gpu: FakeGpu) -> str:  # noqa: N802
         gpu.ask("name")
         return "Fake GPU"
 
-    def nvmlDeviceGetMemoryInfo(self, gpu: FakeGpu, version: int = 0) -> SimpleNamespace:  # noqa: D102, N802
+    def nvmlDeviceGetMemoryInfo(self, gpu: FakeGpu, version: int = 0) -> SimpleNamespace:  # noqa: N802
         gpu.ask("memory_v2" if version else "memory")
         return SimpleNamespace(used=gpu.used, total=gpu.total, free=gpu.total - gpu.used)
 
-    def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> SimpleNamespace:  # noqa: D102, N802
+    def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> SimpleNamespace:  # noqa: N802
         gpu.ask("utilization")
         return SimpleNamespace(gpu=gpu.util, memory=0)
 
-    def nvmlDeviceGetPowerUsage(self, gpu: FakeGpu) -> int:  # noqa: D102, N802
+    def nvmlDeviceGetPowerUsage(self, gpu: FakeGpu) -> int:  # noqa: N802
         gpu.ask("power")
         return 350_500
 
-    def nvmlDeviceGetTemperatureV(self, gpu: FakeGpu, _sensor: int) -> int:  # noqa: D102, N802
+    def nvmlDeviceGetTemperatureV(self, gpu: FakeGpu, _sensor: int) -> int:  # noqa: N802
         gpu.ask("temperature_v")
         return 61
 
-    def nvmlDeviceGetTemperature(self, gpu: FakeGpu, _sensor: int) -> int:  # noqa: D102, N802
+    def nvmlDeviceGetTemperature(self, gpu: FakeGpu, _sensor: int) -> int:  # noqa: N802
         gpu.ask("temperature")
         return 60
 
-    def nvmlDeviceGetCurrentClocksEventReasons(self, gpu: FakeGpu) -> int:  # noqa: D102, N802
+    def nvmlDeviceGetCurrentClocksEventReasons(self, gpu: FakeGpu) -> int:  # noqa: N802
         gpu.ask("events")
         return gpu.reasons
 
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, gpu: FakeGpu) -> int:  # noqa: D102, N802
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, gpu: FakeGpu) -> int:  # noqa: N802
         gpu.ask("throttle")
         return gpu.reasons
