@@ -23,7 +23,6 @@ class Excess(NamedTuple):
 
     value: float
     why: Why
-    samples: int = 0
 
 
 class _Ended(NamedTuple):
@@ -103,10 +102,10 @@ class Pace:
             self.watched += 1
             per_class[permit.ticket.priority].append(tpot_s / slo_s)
         own = self._own(per_class, now)
-        if own is not None and own.samples >= MIN_STREAMS:
+        if own is not None:
             # With requests of our own to look at the coarser sources only add noise.
             return own
-        answers = (own, self._from_scrape(now), self._from_spans(now))
+        answers = (self._from_scrape(now), self._from_spans(now))
         return min((answer for answer in answers if answer is not None), key=lambda e: e.value, default=None)
 
     def _own(self, live: list[list[float]], now: float) -> Excess | None:
@@ -123,7 +122,7 @@ class Pace:
             worst = (low_quantile(sorted(pooled), QUANTILE), len(pooled))
         if worst is None:
             return None
-        return _excess(worst[0], Source.OWN, f"n={worst[1]}", worst[1])
+        return _excess(worst[0], Source.OWN, f"n={worst[1]}")
 
     def _recent(self, ended: deque[_Ended], now: float, wanted: int) -> list[float]:
         """Requests begun and finished within the window, and since the last cut; it widens while there are too few."""
@@ -141,7 +140,8 @@ class Pace:
         return _excess(self._scraped.value, Source.SCRAPE, "mean of the engine's token counter")
 
     def _from_spans(self, now: float) -> Excess | None:
-        recent = [one for one in self._spans if now - one.at <= FINISHED_WINDOW_S]
+        fresh = (one for one in self._spans if one.began_at >= self.cut_at)
+        recent = [one for one in fresh if now - one.at <= FINISHED_WINDOW_S]
         if len(recent) < 3:
             return None
         answer = _excess(
@@ -160,6 +160,6 @@ class Pace:
         return answer
 
 
-def _excess(ratio: float, source: Source, detail: str, samples: int = 0) -> Excess:
+def _excess(ratio: float, source: Source, detail: str) -> Excess:
     why = Why(f"TPOT is {ratio:.2f} of its SLO ({source}, {detail})", ratio, 1.0, "ratio", source)
-    return Excess(1.0 - ratio, why, samples)
+    return Excess(1.0 - ratio, why)

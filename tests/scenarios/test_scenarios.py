@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from admission.core.limits.fixed import FixedConfig
 from admission.core.prefill import PrefillConfig
 from admission.simulation.engine import EngineConfig
 from admission.simulation.world import Arrival, Result, World, WorldConfig
-from admission.vocabulary import Mode
+from admission.vocabulary import Mode, PriorityClass
 
 CHAT = EngineConfig()
 """The H100 with Llama-3-8B of the calibrations: 7.79 ms a step, 460k KV tokens."""
@@ -227,3 +227,52 @@ def test_enforcing_at_a_steady_load_refuses_almost_nobody() -> None:
         world = World(WorldConfig(engine=SLOW_DECODE, enforce_at=40.0), controller, 4)
         result = world.run(mix(9.0, 100.0, 5.0, 5.7, 4), 100.0)
         assert result.refused(40.0, 100.0) < most
+
+
+def answers_in_one_piece(seed: int) -> list[Arrival]:
+    """Nothing streams: nobody ever sees a first token."""
+    return [replace(one, stream=False) for one in mix(40.0, 60.0, 6.2, 5.0, seed)]
+
+
+def chat_beside_batch(seed: int) -> list[Arrival]:
+    """Interactive traffic well below capacity, beside a batch backlog of five times it."""
+    batch = [replace(one, priority=PriorityClass.BATCH) for one in mix(50.0, 60.0, 6.2, 5.0, seed + 100)]
+    return sorted(mix(9.0, 60.0, 6.2, 5.0, seed) + batch, key=lambda one: one.at)
+
+
+def of_interactive(result: Result) -> float:
+    """Goodput of the interactive requests alone."""
+    chat = [one for one in result.requests if one.arrival.priority is PriorityClass.INTERACTIVE]
+    asked = [one for one in chat if 15.0 <= one.arrival.at < 45.0]
+    return sum(one.good for one in asked) / len(asked)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "world", "measure", "low", "high"),
+    [
+        (answers_in_one_piece, {}, lambda result: result.goodput(15.0, 45.0), 0.58, 0.75),
+        (chat_beside_batch, {"patience_s": 120.0}, of_interactive, 0.92, 1.0),
+        (
+            lambda seed: mix(30.0, 60.0, 6.2, 5.0, seed),
+            {"bypass": 0.33},
+            lambda result: result.goodput(15.0, 45.0),
+            0.64,
+            0.82,
+        ),
+    ],
+    ids=["nothing streams", "interactive beside a batch backlog", "a third passes us by"],
+)
+def test_other_traffic_keeps_its_goodput_too(
+    arrivals: Callable[[int], list[Arrival]],
+    world: dict[str, Any],
+    measure: Callable[[Result], float],
+    low: float,
+    high: float,
+) -> None:
+    """In its band with us, far out of it without."""
+    values = {}
+    for mode in (Mode.ENFORCE, Mode.OFF):
+        run = World(WorldConfig(engine=CHAT, **world), ControllerConfig(mode=mode), 11)
+        values[mode] = measure(run.run(arrivals(11), 60.0))
+    assert low <= values[Mode.ENFORCE] <= high
+    assert values[Mode.OFF] < low / 2

@@ -155,7 +155,7 @@ def test_restarts_in_a_row_do_not_halve_it_for_good() -> None:
     aimd.on_tick(load(95_000, 0.2), 0.0)
     for _ in range(6):
         aimd.after_outage()
-        assert aimd.good == 101_000 or aimd.good == 100_000
+        assert aimd.good in (100_000, 101_000)
 
 
 def test_without_a_signal_it_stands_still() -> None:
