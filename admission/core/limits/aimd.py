@@ -29,6 +29,10 @@ class AimdConfig:
     """Over this much room the increase is a slow start again."""
     min_step_ratio: float = 0.002
     """A step is one mean request, and never less than this share of the limit."""
+    max_step_ratio: float = 0.08
+    """Nor more than this share: on an engine that runs six requests, one more is a leap over the edge."""
+    landing: float = 0.2
+    """Under this much room the step shrinks with the room."""
     cut_gain: float = 0.5
     max_cut: float = 0.3
     congestion_cut: float = 0.15
@@ -42,12 +46,14 @@ class AimdConfig:
     def __post_init__(self) -> None:
         if not 1 <= self.floor_tokens <= self.initial_tokens <= self.ceiling_tokens:
             raise ValueError("need 1 <= floor_tokens <= initial_tokens <= ceiling_tokens")
-        if not self.slow_start > 1.0:
-            raise ValueError(f"slow_start must be over 1, not {self.slow_start}")
+        for name, least in (("slow_start", 1), ("landing", 0)):
+            if not getattr(self, name) > least:
+                raise ValueError(f"{name} must be over {least}, not {getattr(self, name)}")
         for name in (
             "dead_zone",
             "reentry",
             "min_step_ratio",
+            "max_step_ratio",
             "cut_gain",
             "max_cut",
             "congestion_cut",
@@ -153,9 +159,13 @@ class Aimd:
             self._last_good = self.value
         if excess > self.config.reentry or self._in_slow_start():
             return self._moved(self.value * self.config.slow_start, load.excess_why)
-        return self._moved(
-            self.value + max(load.mean_cost, self.config.min_step_ratio * self.value), load.excess_why
-        )
+        return self._moved(self.value + self._step(load.mean_cost, excess), load.excess_why)
+
+    def _step(self, mean_cost: float, excess: float) -> float:
+        """About one mean request, within bounds that follow the limit, and less near the edge."""
+        config = self.config
+        step = min(max(mean_cost, config.min_step_ratio * self.value), config.max_step_ratio * self.value)
+        return step * min(1.0, excess / config.landing)
 
     def _in_slow_start(self) -> bool:
         return self._slow_start_to is not None and self.value < self._slow_start_to
