@@ -72,17 +72,17 @@ def main() -> int:
     """Print the table; 1 when there is no vLLM."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--warm", type=float, default=8.0, help="seconds sent before judging begins")
-    parser.add_argument("--judged", type=float, default=20.0, help="seconds judged")
+    parser.add_argument("--judged", type=float, default=20.0, help="seconds judged, of each run")
+    parser.add_argument("--adapt", type=float, default=12.0, help="seconds that the law gets before")
     parser.add_argument(
-        "--long", type=float, default=40.0, help="seconds for the limit to find its place from afar"
+        "--far", type=float, default=40.0, help="the same, started four times too high or low"
     )
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     if not engine_python().exists():
         print(f"no vLLM at {engine_python()}: run scripts/setup_vllm.sh, or set {VARIABLE}", file=sys.stderr)
         return 1
-    plan = Plan(repeats=asked.repeats, warm_s=asked.warm, judged_s=asked.judged, long_warm_s=asked.long)
+    plan = Plan(repeats=asked.repeats, judged_s=asked.judged, adapt_s=asked.adapt, far_s=asked.far)
     seen = asyncio.run(run(plan))
     rows = table(seen)
     if asked.json:

@@ -18,11 +18,17 @@ class CostConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     output_quantile: float = 0.6
+    """A request is expected to put out this quantile of what its model and class put out lately."""
     initial_output_tokens: int = 256
+    """Expected output until `min_samples` requests have ended."""
     min_samples: int = 10
+    """Ended requests of a model and class after which their own lengths count."""
     window: int = 200
+    """Ended requests that are remembered for it."""
     bytes_per_token: float = 4.0
+    """Bytes of prompt for a token, until the engine's own counts have taught better."""
     max_models: int = 64
+    """Models remembered; the longest unused is forgotten."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.output_quantile < 1.0:

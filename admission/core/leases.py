@@ -16,7 +16,9 @@ class LeaseConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     ttl_s: float = 30.0
+    """A permit whose owner says nothing for this long ends."""
     grace_s: float = 5.0
+    """Permits of a session whose stream broke end after this, unless it comes back."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.grace_s <= self.ttl_s:

@@ -19,7 +19,9 @@ class PrefillConfig:
     refuse_share: float = 0.9
     """A ticket whose forecast TTFT is over this share of its SLO is refused at once."""
     initial_rate: float = 8_000.0
+    """Prompt tokens per second that the engine is thought to read until it has been seen."""
     decay: float = 0.97
+    """What older measurements of that rate keep of their weight at each new one."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 1.0:

@@ -24,11 +24,17 @@ class RecoveryConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     errors: int = 3
+    """This many failed requests within `window_s`, and more than succeeded, close the target."""
     window_s: float = 1.0
+    """Seconds that are looked at."""
     first_probe_s: float = 1.0
+    """Seconds after which one request is let through to try the engine."""
     last_probe_s: float = 10.0
+    """Failed tries double that time up to this."""
     probe_lease_s: float = 10.0
+    """A try without any answer for this long has failed."""
     reopening_s: float = 30.0
+    """Reopening ends when the limit is back, or after this long."""
     scrape_silence_s: float = 10.0
     """After so long without any scrape, good or failed, probes tell instead."""
 

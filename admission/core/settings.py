@@ -28,6 +28,7 @@ class ClassConfig:
     patience_s: float | None = None
     """None: three quarters of the TTFT SLO, or 10 s without one."""
     queue_tickets: int = 1_000
+    """Requests of the class that may wait; more are refused with QUEUE_FULL."""
     queue_rate_s: float = 2.0
     """Prompt tokens that may wait, in seconds of the measured prefill rate."""
 
@@ -54,8 +55,11 @@ class RetryAfterConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     min_s: float = 1.0
+    """Never sooner than this, before jitter."""
     max_s: float = 60.0
+    """Never later than this."""
     jitter: float = 0.2
+    """Spread to either side, as a share, so that refused callers do not return together."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.min_s <= self.max_s:
@@ -82,6 +86,7 @@ class KvForecastConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     set_point: float = 0.92
+    """Share of the engine's KV capacity that the expected use may reach."""
     output_share: float = 0.4
     """Of its predicted output that a streaming request is expected to hold at the peak; 0.6 when it does not stream."""
 
@@ -99,6 +104,7 @@ class ControllerConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     mode: Mode = Mode.SHADOW
+    """`shadow` decides and admits everything, `enforce` means it, `off` passes everything."""
     limit: AimdConfig | FixedConfig = field(default_factory=AimdConfig)
     classes: dict[PriorityClass, ClassConfig] = field(default_factory=default_classes)
     cost: CostConfig = field(default_factory=CostConfig)
@@ -111,10 +117,13 @@ class ControllerConfig:
     lease: LeaseConfig = field(default_factory=LeaseConfig)
     retry_after: RetryAfterConfig = field(default_factory=RetryAfterConfig)
     ageing_s: float = 30.0
+    """Each time that a request has waited this long, it counts as one class more urgent."""
     limit_room: float = 0.30
     """Share of the limit that each class leaves to the more urgent ones."""
     prefill_room: float = 0.50
+    """Share of the prefill budget that each class leaves to the more urgent ones."""
     tick_s: float = 1.0
+    """How often the law looks."""
 
     def __post_init__(self) -> None:
         missing = [rank.label for rank in PriorityClass if rank not in self.classes]

@@ -13,8 +13,11 @@ class SloConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     ttft_s: float | None = 2.0
+    """Time to first token of an empty prompt, in seconds; unset: no target, and no forecast refuses the class."""
     ttft_per_1k_s: float = 0.25
+    """Seconds more for each thousand prompt tokens."""
     tpot_s: float = 0.08
+    """Time per output token, in seconds: what the limit steers by."""
 
     def __post_init__(self) -> None:
         if self.ttft_s is not None and not self.ttft_s > 0:

@@ -33,7 +33,7 @@ FINISHED, SEEN = "vllm:request_success_total", "http_requests_total"
 """What the engine counts: requests that it completed, and all that reached its application behind the middleware."""
 STATIC_LIMITS = tuple(round(KV_TOKENS * share) for share in (0.16, 0.28, 0.48, 0.80, 1.35))
 FLOOR_TOKENS = max(prompt + output for prompt, output in SIZES)
-"""The default floor is two thirds of this engine's whole KV cache."""
+"""A start below the default floor needs a lower one."""
 OFF: dict[str, object] = {"mode": "off"}
 
 
@@ -44,9 +44,11 @@ class Plan:
     alone_requests: int = 16
     capacity_s: float = 6.0
     clients: tuple[int, ...] = (6, 9, 12)
-    warm_s: float = 5.0
+    warm_s: float = 4.0
+    adapt_s: float = 12.0
+    """The warm-up of the law, which knows nothing when it begins; from afar it gets `far_s`."""
+    far_s: float = 25.0
     judged_s: float = 12.0
-    long_warm_s: float = 25.0
     repeats: int = 3
     spare_runs: int = 4
 
@@ -332,14 +334,15 @@ async def study(bench: Bench) -> Study:
     )
     unprotected, adapted = [], []
     swept: dict[int, list[Run]] = {limit: [] for limit in STATIC_LIMITS}
-    for seed in range(1, bench.plan.repeats + 1):
+    plan = bench.plan
+    for seed in range(1, plan.repeats + 1):
         unprotected.append(await bench.run("unprotected", OFF, seed))
-        adapted.append(await bench.run("adaptive", adaptive(KV_TOKENS), seed))
+        adapted.append(await bench.run("adaptive", adaptive(KV_TOKENS), seed, plan.adapt_s))
         for limit, runs in swept.items():
             runs.append(await bench.run(f"static {limit}", static(limit), seed))
-    settled, long_s = median(run.limit() for run in adapted), bench.plan.long_warm_s
-    high = await bench.run("from 4x high", adaptive(4 * settled), 7, long_s)
-    low = await bench.run("from 4x low", adaptive(settled / 4), 7, long_s)
+    settled = median(run.limit() for run in adapted)
+    high = await bench.run("from 4x high", adaptive(4 * settled), 7, plan.far_s)
+    low = await bench.run("from 4x low", adaptive(settled / 4), 7, plan.far_s)
     return Study(alone, capacity_per_s, unprotected, adapted, swept, high, low)
 
 

@@ -17,6 +17,7 @@ class DrainConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     retry_after_s: float = 10.0
+    """What the refused are told, before jitter."""
 
     def __post_init__(self) -> None:
         if not self.retry_after_s > 0:

@@ -18,10 +18,15 @@ class KvConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     enabled: bool = True
+    """Whether KV usage is a gate at all."""
     hot_on: float = 0.90
+    """From this usage on the limit does not grow, and the least urgent class is refused with WATERMARK_KV."""
     hot_off: float = 0.86
+    """Below this it may again, and nobody is refused."""
     critical: float = 0.97
+    """From this usage on all others wait, unless nothing of ours runs."""
     retry_after_s: float = 5.0
+    """What the refused are told, before jitter."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.hot_off < self.hot_on < self.critical <= 1.0:

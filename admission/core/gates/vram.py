@@ -22,15 +22,25 @@ class VramConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     enabled: bool = True
+    """Whether free GPU memory is a gate at all."""
     rule: Literal["auto", "preallocating", "growing"] = "auto"
+    """`preallocating` compares with what was free at rest, `growing` with the whole memory; `auto` chooses for each GPU."""
     baseline_share: float = 0.5
+    """Preallocating: refuse below this share of what was free at rest."""
     min_free_bytes: int = 512 * _MIB
+    """Preallocating: refuse below this in any case, but never above three quarters of what was free at rest."""
     growing_high: float = 0.85
+    """Growing: from this share in use on the gate shows `high`."""
     growing_critical: float = 0.90
+    """Growing: from this share in use on requests are refused with WATERMARK_VRAM."""
     reopen_factor: float = 1.2
+    """It opens again at this times the free bytes at which it closed."""
     learn_s: float = 20.0
+    """How long what is free at rest is learned."""
     stale_s: float = 10.0
+    """A reading older than this no longer holds the gate."""
     retry_after_s: float = 10.0
+    """What the refused are told, before jitter."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.baseline_share < 1.0:

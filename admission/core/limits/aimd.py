@@ -20,35 +20,43 @@ class AimdConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     algorithm: Literal["aimd"] = "aimd"
+    """The law that moves the limit; `fixed` stands still."""
     initial_tokens: int = 32_000
+    """Where the limit starts, in KV tokens; a restart goes on from the saved one."""
     floor_tokens: int = 2_000
+    """The limit never sinks below this, nor below a small share of the engine's KV capacity when that is less."""
     ceiling_tokens: int = 1 << 40
+    """The limit never grows over this."""
     slow_start: float = 1.2
+    """Factor per tick until the first sign of congestion, and on the way back after an outage."""
     dead_zone: float = 0.05
+    """Room in TPOT, as a share of its SLO, under which the limit stays as it is."""
     reentry: float = 0.4
     """Over this much room the increase is a slow start again."""
     min_step_ratio: float = 0.002
     """A step is one mean request, and never less than this share of the limit."""
-    max_step_ratio: float = 0.08
+    max_step_ratio: float = 0.05
     """Nor more than this share: on an engine that runs six requests, one more is a leap over the edge."""
-    landing: float = 0.2
-    """Under this much room the step shrinks with the room."""
     cut_gain: float = 0.5
+    """A cut is this share of the excess of TPOT over its SLO."""
     max_cut: float = 0.3
+    """One cut takes away no more than this share of the limit."""
     congestion_cut: float = 0.15
+    """Share taken away at a plain sign of congestion: preemption, KV full, refusals by the engine."""
     congestion_hold_s: float = 2.0
+    """No second such cut within this many seconds."""
     effect_margin: float = 1.02
     """A cut has taken effect when no more than this times the limit is in use."""
     idle_factor: float = 1.25
     """While something else binds, the limit sinks to this times what was in use at most."""
     idle_decay: float = 0.05
+    """The share by which it sinks per tick meanwhile."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.floor_tokens <= self.initial_tokens <= self.ceiling_tokens:
             raise ValueError("need 1 <= floor_tokens <= initial_tokens <= ceiling_tokens")
-        for name, least in (("slow_start", 1), ("landing", 0)):
-            if not getattr(self, name) > least:
-                raise ValueError(f"{name} must be over {least}, not {getattr(self, name)}")
+        if not self.slow_start > 1.0:
+            raise ValueError(f"slow_start must be over 1, not {self.slow_start}")
         for name in (
             "dead_zone",
             "reentry",
@@ -159,13 +167,12 @@ class Aimd:
             self._last_good = self.value
         if excess > self.config.reentry or self._in_slow_start():
             return self._moved(self.value * self.config.slow_start, load.excess_why)
-        return self._moved(self.value + self._step(load.mean_cost, excess), load.excess_why)
+        return self._moved(self.value + self._step(load.mean_cost), load.excess_why)
 
-    def _step(self, mean_cost: float, excess: float) -> float:
-        """About one mean request, within bounds that follow the limit, and less near the edge."""
-        config = self.config
-        step = min(max(mean_cost, config.min_step_ratio * self.value), config.max_step_ratio * self.value)
-        return step * min(1.0, excess / config.landing)
+    def _step(self, mean_cost: float) -> float:
+        """One mean request, within bounds that follow the limit."""
+        least, most = self.config.min_step_ratio * self.value, self.config.max_step_ratio * self.value
+        return min(max(mean_cost, least), most)
 
     def _in_slow_start(self) -> bool:
         return self._slow_start_to is not None and self.value < self._slow_start_to

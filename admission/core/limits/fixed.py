@@ -17,7 +17,9 @@ class FixedConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     algorithm: Literal["fixed"] = "fixed"
+    """A limit that stands still."""
     limit_tokens: int = 100_000
+    """The limit, in KV tokens of prompt and predicted output."""
 
     def __post_init__(self) -> None:
         if self.limit_tokens < 1:
