@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,8 @@ async def serve_real(*, roomy: bool = False) -> None:
     from admission.core.leases import LeaseConfig
     from admission.core.limits.fixed import FixedConfig
     from admission.core.prefill import PrefillConfig
+    from admission.core.settings import default_classes
+    from admission.core.slo import SloConfig
     from admission.runtime.collector import calm_collector
     from admission.runtime.host import Host, TargetSpec
     from admission.runtime.journal import Journal
@@ -113,8 +115,11 @@ async def serve_real(*, roomy: bool = False) -> None:
     with tempfile.TemporaryDirectory() as folder:
         core = ControllerConfig(mode=Mode.ENFORCE)
         if roomy:
+            # Nobody tells a first token here: with a TTFT to keep, the prefill budget would fill and answers be held back.
+            patient = SloConfig(ttft_s=600.0)
             core = ControllerConfig(
                 mode=Mode.ENFORCE,
+                classes={rank: replace(each, slo=patient) for rank, each in default_classes().items()},
                 limit=FixedConfig(limit_tokens=10**12),
                 prefill=PrefillConfig(initial_rate=1e9),
                 lease=LeaseConfig(ttl_s=1.0, grace_s=0.5),
