@@ -6,6 +6,12 @@ BIN := $(VENV)/bin
 GENERATOR := .cache/venv-generator
 PROTOS := $(wildcard proto/admission/*/*.proto)
 
+QUICK := -m "not real and not slow"
+CORE_TESTS := tests/admission/core tests/contracts tests/issues tests/properties
+OTHER_TESTS := tests $(CORE_TESTS:%=--ignore=%)
+# JUNIT=PATH writes PATH-core.xml and PATH-rest.xml
+junit = $(if $(JUNIT),--junitxml=$(JUNIT)-$(1).xml)
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format proto docs baseline bench lock clean
 
@@ -17,10 +23,12 @@ setup: $(VENV)/.installed ## Make .venv from the locked versions (the others do 
 demo: setup ## Engine stand-in, overload from a real trace, sidecar and dashboard on this machine
 	$(BIN)/tidegate demo $(ARGS)
 
-test: setup ## Run the tests with branch coverage; the core must be covered whole
-	$(BIN)/python -m pytest -m "not real and not slow" --cov --cov-report= $(ARGS)
-	$(BIN)/coverage report --skip-covered --sort=cover
-	$(BIN)/coverage report --include='admission/core/*' --show-missing --fail-under=100
+test: setup ## Run the tests: the core with branch coverage, which must be whole, then all others on two processes
+	@status=0; \
+	$(BIN)/python -m pytest $(QUICK) $(CORE_TESTS) --cov=admission.core --cov-report= $(call junit,core) $(ARGS) || status=1; \
+	$(BIN)/coverage report --skip-covered --show-missing --fail-under=100 || status=1; \
+	$(BIN)/python -m pytest $(QUICK) $(OTHER_TESTS) -n 2 --dist worksteal $(call junit,rest) $(ARGS) || status=1; \
+	exit $$status
 
 check: setup $(GENERATOR)/.installed ## Format, lint, types, import rules, protocol, generated code
 	$(BIN)/ruff format --check .
@@ -55,7 +63,7 @@ clean: ## Remove environments, caches and build results
 
 $(VENV)/.installed: requirements/dev.txt pyproject.toml
 	scripts/setup.sh "$(PYTHON)" $(VENV) requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install -qq --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(GENERATOR)/.installed: requirements/generator.txt

@@ -74,6 +74,7 @@ class Sidecar:
             tenant_key=self.store.key("tenant_key"),
             reload=self.reload,
         )
+        self._show_own_slos()
         self.telemetry = Telemetry(telemetry, self.server.sink)
         self.metrics = PrometheusExporter(self, installed_version(), self._trace_id)
         self.server.monitor.on_decision_time = self.metrics.on_decision_time
@@ -221,6 +222,10 @@ class Sidecar:
                 self.host.set_mode(target.name, target.controller.mode)
         set_up(settings.log)
         self.loaded = Loaded(settings, fresh.document, fresh.file)
+        self._show_own_slos()
+
+    def _show_own_slos(self) -> None:
+        self.server.monitor.own_slos = {target.name: target.own_slo for target in self.settings.targets}
 
     # ---- what repeats
 
@@ -335,6 +340,8 @@ def telemetry_config(settings: Settings) -> TelemetryConfig:
         config,
         tokens=(*config.tokens, *senders),
         names=(*config.names, *names) if config.tls.client_ca else config.names,
+        # Whoever names callers means that the others may not: also when it is nobody that may steer.
+        restricted=config.restricted or bool(roles.names or roles.token_file),
     )
 
 

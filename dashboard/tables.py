@@ -133,7 +133,9 @@ def _change_row(run: list[monitor.Change], now: float, where: tzinfo) -> list[st
     newest, oldest = run[0], run[-1]
     at = _unix(newest)
     known, unit = newest.measured or newest.threshold, _UNITS.get(newest.what, "")
-    steps = f"{len(run)} steps in {wording.ago(at - _unix(oldest))}" if len(run) > 1 else ""
+    count = sum(max(1, change.count) for change in run)
+    began = oldest.since.ToNanoseconds() / 1e9 if oldest.HasField("since") else _unix(oldest)
+    steps = f"{count} steps in {wording.ago(at - began)}" if count > 1 else ""
     return [
         f'<span class="nw" title="{wording.clock(at, where)}">{wording.ago(max(0.0, now - at))} ago</span>',
         escape(newest.what),

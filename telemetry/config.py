@@ -34,10 +34,13 @@ class TargetBinding:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     name: str = "default"
+    """What commands, metrics and clients call it."""
     kind: Literal["generate", "pooled"] = "generate"
+    """`generate`: answers token by token; `pooled`: embeddings, scores and the like."""
     models: tuple[str, ...] = ("*",)
     """Globs over model names."""
     metrics_urls: tuple[str, ...] = ("http://127.0.0.1:8000/metrics",)
+    """The engine's own metrics, one URL for each replica; empty: none is scraped."""
     spans: Mapping[str, str] = field(default_factory=dict)
     """Resource attributes (or `model`) that the target's spans carry; values are globs, all must match."""
     gpus: tuple[str, ...] = ("all-local",)
@@ -59,7 +62,9 @@ class OtlpTls:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     cert: str = ""
+    """PEM file; empty: plain text."""
     key: str = ""
+    """PEM file of its key."""
     client_ca: str = ""
     """With it, senders must show a certificate that it signed."""
 
@@ -79,10 +84,15 @@ class TelemetryConfig:
 
     targets: tuple[TargetBinding, ...] = (TargetBinding(),)
     otlp_grpc: str = "127.0.0.1:4317"
+    """Where OTLP over gRPC is received."""
     otlp_http: str = "127.0.0.1:4318"
+    """Where OTLP over HTTP is received."""
     scrape_interval_s: float = 1.0
+    """How often the engine's metrics are read."""
     nvml: bool = True
+    """Whether this machine's GPUs are read."""
     nvml_interval_s: float = 0.2
+    """How often."""
     in_process: bool = False
     """Run the pipeline in slices on the admission loop instead of in a process of its own."""
     tls: OtlpTls = field(default_factory=OtlpTls)
@@ -92,6 +102,8 @@ class TelemetryConfig:
     """Bearer tokens that carry the telemetry role. With any, what comes without one is shown and never steers."""
     names: tuple[str, ...] = ()
     """Certificate names (SAN) that carry the telemetry role, as `tokens`; they need `tls.client_ca`."""
+    restricted: bool = False
+    """Without a token or name of the telemetry role nothing steers, even when none is configured; any `listen.roles` set it."""
 
     def __post_init__(self) -> None:
         """ValueError naming every setting that cannot work, one per line."""

@@ -17,7 +17,7 @@ from telemetry.processors.staleness import Staleness
 from telemetry.receivers import Receiver
 from telemetry.receivers.hw_metrics import OtlpMetrics
 from telemetry.receivers.nvml import NvmlReceiver
-from telemetry.receivers.otlp import MIB, OtlpGrpcReceiver
+from telemetry.receivers.otlp import MAX_BYTES, MIB, OtlpGrpcReceiver
 from telemetry.receivers.otlp_http import OtlpHttpReceiver
 from telemetry.receivers.otlp_intake import Intake
 from telemetry.receivers.otlp_spans import SpanReader
@@ -147,7 +147,7 @@ class Pipeline:
     def _build(self) -> Sequence[Receiver]:
         """In slices of one loop with the admission core, payloads are bounded by what one parse may take."""
         config = self._config
-        max_bytes, slice_of = (4 * MIB, 16) if config.in_process else (64 * MIB, 256)
+        max_bytes, slice_of = (4 * MIB, 16) if config.in_process else (MAX_BYTES, 256)
         intake = Intake(self._spans, self._metrics.take, slice_of=slice_of)
         receivers: list[Receiver] = [intake]
         if config.otlp_grpc:

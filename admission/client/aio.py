@@ -13,17 +13,19 @@ from collections.abc import Callable
 import grpc
 import grpc.aio
 
+from admission.client.answers import own_fault
 from admission.client.calls import Answer, Call, CallState, Usage
 from admission.client.containment import Containment
 from admission.client.counters import Counters, prometheus_text
-from admission.client.errors import Refused
+from admission.client.errors import ForkedError, Refused
+from admission.client.fork import tell_of_forks
 from admission.client.session import Session
 from admission.client.settings import ClientSettings
 from admission.client.switch import LOOK_EVERY_S, Switch
 from admission.client.transport import Carrier, GrpcCarrier, Stream, client_name
 from admission.v1.admission_service_pb2 import SessionResponse
 from admission.v1.types_pb2 import Ticket
-from admission.vocabulary import Outcome, Verdict
+from admission.vocabulary import Outcome
 
 _LOG = logging.getLogger("tidegate.client")
 _EOF = grpc.aio.EOF
@@ -35,7 +37,10 @@ _SECOND_LOOK_S = 0.02
 class AsyncClient:
     """Asks for permits from asyncio code. Nothing is opened before the first question, so it may be built before a fork.
 
-    Every fault of its own is counted and answered by letting the request run; it raises only `Refused`
+    It may not be asked before a fork: gRPC does not survive one once started. In such a child the fail policy decides
+    everything; an error in the log says so once, and `forked` in `stats`.
+
+    Every fault of its own is counted and answered by the fail policy; it raises only `Refused`
     (from `permit`) and `SettingsError` (from the settings).
     """
 
@@ -47,10 +52,17 @@ class AsyncClient:
     ) -> None:
         self._carrier = carrier
         self.settings = settings if settings is not None else ClientSettings.from_environment()
-        self._switch = Switch(self.settings)
-        self._run: _Run | None = None
         self._counters = Counters()
+        self._switch = Switch(self.settings, self._counters)
+        self._run: _Run | None = None
         self.containment = Containment(self._counters)
+        tell_of_forks(self)
+
+    def forget_parent(self) -> object:
+        """In a forked child: the run and its counts are the parent's. Returns the run, which is not to be freed."""
+        run, self._run = self._run, None
+        self._counters.values.clear()
+        return run
 
     def ask(self, ticket: Ticket) -> Permit:
         """Asks without waiting; `await permit.decided()` has the answer. Belongs to the running loop."""
@@ -82,7 +94,7 @@ class AsyncClient:
         self._counters.count(name, label)
 
     def stats(self) -> dict[str, int | str]:
-        """A snapshot of the client's state and counts; empty before the first question."""
+        """A snapshot of the client's state and counts; empty before the first question in this process."""
         return self._run.session.stats() if self._run is not None else {}
 
     def metrics_text(self) -> str:
@@ -97,10 +109,10 @@ class AsyncClient:
             await run.close()
 
     def _running(self) -> _Run:
-        """The run of this process and loop. A fork or a new loop gets a new one, with an identity of its own."""
+        """The run of this loop. A new loop, as a fork, gets a new one, with an identity of its own."""
         loop = asyncio.get_running_loop()
         run = self._run
-        if run is None or run.loop is not loop or run.pid != os.getpid():
+        if run is None or run.loop is not loop:
             run = self._run = _Run(
                 self.settings, self._switch, loop, self._counters, self._carrier(self.settings)
             )
@@ -185,7 +197,7 @@ class _Run:
         counters: Counters,
         carrier: Carrier,
     ) -> None:
-        self.loop, self.pid = loop, os.getpid()
+        self.loop = loop
         self.session = Session(
             settings,
             identity=os.urandom(16),
@@ -195,6 +207,7 @@ class _Run:
             counters=counters,
         )
         self._switch = switch
+        self._closed_policy = settings.fail == "closed"
         self._something = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -216,7 +229,7 @@ class _Run:
             call = self.session.acquire(ticket, now)
             self._kick(now)
             return call
-        return untracked(ticket, now)
+        return untracked(ticket, now, refuse=self._closed_policy and not self.session.in_shadow(ticket))
 
     def first_token(self, call: Call) -> None:
         with self._contain("first_token"):
@@ -304,10 +317,18 @@ class _Run:
                 why = await self._read(stream)
             except asyncio.CancelledError:
                 why = "no answer"
+            except ForkedError as error:
+                why = self._forked(error)
             finally:
                 if writer is not None:
                     writer.cancel()
                 self._ended(why)
+
+    def _forked(self, error: ForkedError) -> str:
+        self.session.counters.count("forked")
+        if self.session.counters.get("forked") == 1:
+            _LOG.error("tidegate: %s. The fail policy decides everything here", error)
+        return str(error)
 
     async def _read(self, stream: Stream) -> str:
         """Takes messages until the stream ends; returns why it ended."""
@@ -372,8 +393,8 @@ class _Run:
             _LOG.log(logging.WARNING if notice.loud else logging.INFO, "tidegate: %s", notice.text)
 
 
-def untracked(ticket: Ticket, now: float) -> Call:
-    """A call that runs without a permit, because we failed to ask for one."""
-    call = Call(ticket, now, state=CallState.PASSED)
-    call.answer = Answer(Verdict.ADMITTED, local=True, detail="fault contained")
+def untracked(ticket: Ticket, now: float, *, refuse: bool) -> Call:
+    """A call decided without a permit, because we failed to ask for one."""
+    call = Call(ticket, now, state=CallState.ENDED if refuse else CallState.PASSED)
+    call.answer = own_fault(refuse=refuse)
     return call

@@ -49,3 +49,12 @@ def refusal(reason: Reason, detail: str, spread: float) -> Answer:
 def went_alone(why: str, *, shadow: bool) -> Answer:
     """An admission of the client's own."""
     return Answer(Verdict.ADMITTED, detail=why, local=True, shadow=shadow)
+
+
+def own_fault(*, refuse: bool) -> Answer:
+    """The client failed to ask: admitted, or an outage where the fail policy is closed."""
+    if refuse:
+        return Answer(
+            Verdict.REJECTED, Reason.OUTAGE, "a fault in the client; the fail policy is closed", local=True
+        )
+    return Answer(Verdict.ADMITTED, local=True, detail="fault contained")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from admission.client.aio import AsyncClient, Permit
+from admission.client.answers import own_fault
+from admission.client.calls import Answer
 from admission.client.errors import SettingsError
 from admission.client.inbox import Inbox, Message, Receive
 from admission.client.meter import Meter, Send
@@ -17,6 +20,7 @@ from admission.client.routes import Routes
 from admission.client.settings import ClientSettings
 from admission.client.skim import skim_json
 from admission.client.tickets import TicketMaker
+from admission.v1.types_pb2 import Ticket
 from admission.vocabulary import Outcome
 
 _LOG = logging.getLogger("tidegate.client")
@@ -24,6 +28,7 @@ Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _UNWATCHED_S = 0.02
 _PARSE_AT_ONCE_BYTES = 256 * 1024
+_LONGEST_NUMBER = 18
 
 
 class AdmissionMiddleware:
@@ -71,20 +76,21 @@ class AdmissionMiddleware:
             with self.client.containment.at("request"):
                 permit = await self._ask(route, scope, inbox)
             if permit is None:
-                await self.app(scope, inbox.receive, send)
+                await self._run_unasked(scope, inbox, send)
             elif permit.pending:
                 permit.finish(Outcome.ABORTED)
             elif permit.admitted:
                 await self._run(permit, scope, inbox, send)
             else:
-                await self._refuse(permit, scope, send)
+                await self._refuse(permit.answer, scope, send)
         finally:
             inbox.close()
             if permit is not None:  # without a final message the caller had left; else this changes nothing
                 permit.finish(Outcome.ABORTED)
 
     async def _run(self, permit: Permit, scope: Scope, inbox: Inbox, send: Send) -> None:
-        meter = Meter(send, permit, inbox, self.client.containment)
+        answered = functools.partial(self._tickets.answered, scope["headers"])
+        meter = Meter(send, permit, inbox, self.client.containment, answered)
         try:
             await self.app(scope, inbox.receive, meter.send)
         except BaseException as error:
@@ -92,12 +98,21 @@ class AdmissionMiddleware:
             raise
         meter.returned()
 
+    async def _run_unasked(self, scope: Scope, inbox: Inbox, send: Send) -> None:
+        """The caller left, or we failed to ask: the fail policy rules the latter."""
+        if inbox.disconnected or self._settings.fail == "open":
+            await self.app(scope, inbox.receive, send)
+        else:
+            await self._refuse(own_fault(refuse=True), scope, send)
+
     async def _ask(self, route: str, scope: Scope, inbox: Inbox) -> Permit | None:
         """A decided permit, or a pending one when the caller left while it waited; None: the caller left before."""
-        facts = await self._facts(scope, inbox)
+        facts = Facts()
+        with self.client.containment.at("facts"):
+            facts = await self._facts(scope, inbox)
         if inbox.disconnected:
             return None
-        permit = self.client.ask(self._tickets.ticket(route, scope["headers"], facts))
+        permit = self.client.ask(self._ticket(route, scope, facts))
         try:
             await self._wait(permit, inbox)
         except BaseException:
@@ -114,13 +129,17 @@ class AdmissionMiddleware:
             futures = {permit.future()} if watched is None else {permit.future(), watched}
             await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
+    def _ticket(self, route: str, scope: Scope, facts: Facts) -> Ticket:
+        with self.client.containment.at("ticket"):
+            return self._tickets.ticket(route, scope["headers"], facts)
+        return Ticket(target=self._settings.target, endpoint=route)
+
     async def _facts(self, scope: Scope, inbox: Inbox) -> Facts:
         headers = dict(scope["headers"])
         if headers.get(b"content-type", b"").startswith(b"multipart/"):
             self.client.count("unread_bodies", "multipart")
             return read_multipart(await inbox.start())
-        length = headers.get(b"content-length", b"0")
-        too_long = length.isdigit() and int(length) > self._settings.max_body_bytes
+        too_long = _stated(headers.get(b"content-length", b"")) > self._settings.max_body_bytes
         body = None if too_long else await inbox.body()
         if body is None:
             self.client.count("unread_bodies", "length")
@@ -131,9 +150,8 @@ class AdmissionMiddleware:
             self.client.count("unread_bodies", "not_json")
             return Facts()
 
-    async def _refuse(self, permit: Permit, scope: Scope, send: Send) -> None:
+    async def _refuse(self, answer: Answer, scope: Scope, send: Send) -> None:
         names = {name for name, _ in scope["headers"]}
-        answer = permit.answer
         status = status_of(answer, has_credentials=bool(names & {b"authorization", b"x-api-key"}))
         await _respond(send, status, headers_of(answer, status), body_of(answer, status, scope["path"]))
 
@@ -150,6 +168,14 @@ class AdmissionMiddleware:
             raise self._problem
         await receive()
         await send({"type": "lifespan.startup.failed", "message": str(self._problem)})
+
+
+def _stated(length: bytes) -> float:
+    """Bytes by the Content-Length header; 0 when it states none. Python refuses numbers of thousands of digits."""
+    digits = length.lstrip(b"0")
+    if not digits.isdigit():
+        return 0
+    return int(digits) if len(digits) <= _LONGEST_NUMBER else float("inf")
 
 
 async def _respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:

@@ -22,6 +22,8 @@ _HELP = {
     "resyncs": "Times the sidecar asked for the list of permits.",
     "disowned": "Permits that the sidecar had ended already.",
     "late_decisions": "Decisions for tickets that no longer waited.",
+    "off_file_unread": "Looks at the off file that failed.",
+    "forked": "Streams not opened because gRPC had started before this process was forked.",
     "unread_bodies": "Request bodies not read, by cause.",
     "contained": "Faults of our own that were contained, by place.",
 }

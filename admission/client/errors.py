@@ -20,6 +20,16 @@ class SettingsError(TidegateError):
         self.problems = problems
 
 
+class ForkedError(TidegateError):
+    """gRPC had started before this process was forked, so that it cannot work here. The client catches it itself."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "gRPC had started before this process was forked and cannot work in it; ask only after the fork, or start "
+            "workers by spawn"
+        )
+
+
 class Refused(TidegateError):  # noqa: N818 - the word is the outcome's, and it is not a fault
     """The ticket was refused; `answer` says why and when to come back."""
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 from admission.v1.types_pb2 import Ticket
 
 _BYTES_PER_TOKEN = 4
 _UNSTATED_OUTPUT_TOKENS = 256
+_PEAK_S = 60.0
+_BUCKET_S = 10.0
+_GROW_EVERY_S = 1.0
 
 
 @dataclass(slots=True)
@@ -25,28 +29,71 @@ class Load:
         self.prompt += sign * prompt
         self.cost += sign * (prompt + output_estimate(ticket))
 
+    def capped(self, count: int) -> Load:
+        """At most so many, with their part of the tokens."""
+        if self.count <= count:
+            return self
+        return Load(count, self.cost * count // self.count, self.prompt * count // self.count)
+
     def copy(self) -> Load:
         """The same figures, apart from this object."""
         return Load(self.count, self.cost, self.prompt)
 
     def most(self, other: Load) -> Load:
         """The larger of each figure."""
-        return Load(
-            max(self.count, other.count), max(self.cost, other.cost), max(self.prompt, other.prompt)
-        )
+        return Load(max(self.count, other.count), max(self.cost, other.cost), max(self.prompt, other.prompt))
+
+
+class Peak:
+    """The most that was held in the last minute, to within ten seconds, from looks that come often."""
+
+    def __init__(self) -> None:
+        self._buckets: deque[tuple[float, Load]] = deque(maxlen=round(_PEAK_S / _BUCKET_S) + 1)
+
+    def see(self, held: Load, now: float) -> None:
+        """This is held now, monotonic seconds."""
+        if not self._buckets or now >= self._buckets[-1][0] + _BUCKET_S:
+            self._buckets.append((now, held.copy()))
+        else:
+            since, most = self._buckets[-1]
+            self._buckets[-1] = (since, most.most(held))
+
+    def of(self, now: float) -> Load:
+        """The larger of each figure; nothing when nobody looked."""
+        peak = Load()
+        for since, most in self._buckets:
+            if since > now - _PEAK_S - _BUCKET_S:
+                peak = peak.most(most)
+        return peak
 
 
 class LocalLimit:
-    """Before the first contact a count; after a break, what was held when it happened (at least one ticket)."""
+    """Before the first contact a count; after a break what was held, at least one, and more each second that it binds.
 
-    def __init__(self, never_attached: int) -> None:
-        self.bound = Load(never_attached)
+    What was held at the break alone would leave a client that happened to be idle with one request for as long as the
+    sidecar is dead: so its recent peak counts too, and the bound grows slowly. Neither goes beyond `most`.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.bound = Load(most)
+        self._most = most
         self._by_cost = False
+        self._grown_at = float("-inf")
 
-    def remember(self, held: Load) -> None:
-        """The sidecar went away while this was held."""
-        self.bound = held.copy()
+    def remember(self, held: Load, peak: Load, now: float) -> None:
+        """The sidecar went away while `held` was held, after a minute with `peak`."""
+        self.bound = held.most(peak.capped(self._most))
         self._by_cost = True
+        self._grown_at = now
+
+    def grow(self, held: Load, ticket: Ticket, now: float) -> bool:
+        """The bound binds: makes room for this ticket, one a second. Returns False when it may not."""
+        bound = self.bound.most(held)
+        if now < self._grown_at + _GROW_EVERY_S or bound.count >= self._most:
+            return False
+        bound.add(ticket)
+        self.bound, self._grown_at = bound, now
+        return True
 
     def fits(self, held: Load, ticket: Ticket) -> bool:
         """May this ticket run beside what is held?"""

@@ -19,10 +19,18 @@ Send = Callable[[Message], Awaitable[None]]
 class Meter:
     """Wraps `send` for one request. Faults of the reading are contained; the message goes out regardless."""
 
-    __slots__ = ("_aborted", "_guard", "_inbox", "_permit", "_reader", "_send", "_status")
+    __slots__ = ("_aborted", "_answered", "_guard", "_inbox", "_permit", "_reader", "_send", "_status")
 
-    def __init__(self, send: Send, permit: Permit, inbox: Inbox, containment: Containment) -> None:
+    def __init__(
+        self,
+        send: Send,
+        permit: Permit,
+        inbox: Inbox,
+        containment: Containment,
+        answered: Callable[[int], None],
+    ) -> None:
         self._send, self._permit, self._inbox = send, permit, inbox
+        self._answered = answered
         self._guard = containment.at("answer")
         self._reader: AnswerReader | None = None
         self._status = 0
@@ -58,6 +66,7 @@ class Meter:
         elif kind == "http.response.start":
             self._status = message["status"]
             self._reader = _reader_for(message)
+            self._answered(self._status)
         elif kind == "http.response.pathsend":
             self._complete()
 

@@ -8,14 +8,23 @@ import math
 from admission.client.calls import Answer
 from admission.vocabulary import Reason, Verdict
 
-_UNAVAILABLE = frozenset({Reason.OUTAGE, Reason.DRAINING})
-_PERMANENT = frozenset({Reason.NEVER_FITS, Reason.UNAUTHORIZED})
+_STATUS = {
+    Reason.BREAKER: 503,
+    Reason.DRAINING: 503,
+    Reason.OUTAGE: 503,
+    Reason.CANCELLED: 499,
+    Reason.NEVER_FITS: 400,
+    Reason.UNAUTHORIZED: 403,
+}
+"""All others are 429. The sidecar's own table (server/errors.py) says the same: a test holds them together."""
+_PERMANENT = frozenset({Reason.NEVER_FITS, Reason.UNAUTHORIZED, Reason.CANCELLED})
 _OPENAI_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     429: "rate_limit_error",
-    503: "service_unavailable",
+    499: "cancelled_error",
+    503: "service_unavailable_error",
 }
 _WORDS = {
     Reason.QUEUE_FULL: "The queue in front of the model is full",
@@ -38,11 +47,9 @@ _WORDS = {
 
 def status_of(answer: Answer, *, has_credentials: bool) -> int:
     """The HTTP status of a refusal."""
-    if answer.reason is Reason.NEVER_FITS:
-        return 400
-    if answer.reason is Reason.UNAUTHORIZED:
-        return 403 if has_credentials else 401
-    return 503 if answer.reason in _UNAVAILABLE else 429
+    if answer.reason is Reason.UNAUTHORIZED and not has_credentials:
+        return 401
+    return _STATUS.get(answer.reason, 429) if answer.reason is not None else 429
 
 
 def headers_of(answer: Answer, status: int) -> list[tuple[bytes, bytes]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +20,8 @@ TOKEN_IDS = ("prompt", "input", "inputs", "input_ids", "prompt_token_ids", "toke
 _SEQUENCES = ("prompt", "input", "inputs", "text", "input_ids", "texts")
 NESTED = ("sampling_params", "parameters")
 LENGTHS = ("max_completion_tokens", "max_tokens", "max_output_tokens", "max_new_tokens")
-_MULTIPART_MODEL = re.compile(rb'name="model"[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]{1,256})\r\n')
-_MULTIPART_STREAM = re.compile(rb'name="stream"[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n(?i:true|1)\r\n')
+_MULTIPART_BYTES = 4096
+_PART_HEADER_BYTES = 512
 
 
 @dataclass(slots=True)
@@ -57,10 +56,23 @@ def read_json(body: bytes) -> Facts:
 
 
 def read_multipart(start: bytes) -> Facts:
-    """Model and stream flag from the first bytes of a multipart body; its size says nothing."""
-    model = _MULTIPART_MODEL.search(start)
-    name = model.group(1).decode("utf-8", "replace").strip() if model else ""
-    return Facts(model=name, stream=_MULTIPART_STREAM.search(start) is not None)
+    """Model and stream flag from the first 4 KiB of a multipart body; its size says nothing."""
+    look = start[:_MULTIPART_BYTES]
+    model = _part(look, b"model").decode("utf-8", "replace").strip()
+    return Facts(model=model, stream=_part(look, b"stream").lower() in {b"true", b"1"})
+
+
+def _part(look: bytes, name: bytes) -> bytes:
+    """The value of a form field, up to 256 bytes; empty when it is not there. Linear: the caller chose the bytes."""
+    label = b'name="' + name + b'"'
+    at = look.find(label)
+    while at > 0 and look[at - 1] not in b" ;\t":  # the end of another word, such as filename=
+        at = look.find(label, at + len(label))
+    if at < 0:
+        return b""
+    head = look.find(b"\r\n\r\n", at, at + _PART_HEADER_BYTES)
+    end = look.find(b"\r\n", head + 4, head + 4 + _MAX_NAME + 2)
+    return look[head + 4 : end] if 0 <= head < end else b""
 
 
 def facts_of(shape: Shape) -> Facts:

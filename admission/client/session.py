@@ -23,6 +23,8 @@ from admission.vocabulary import Mode, Outcome, Reason, Verdict
 _LONGEST_QUEUE_S = 75.0
 _AFTER_PATIENCE_S = 1.0
 _PROBE_AFTER_S = 2.0
+_SOON_S = 0.05
+_TELL_EVERY_S = 60.0
 _MAX_NOTICES = 64
 
 
@@ -58,7 +60,7 @@ class Session:
         self._off = settings.off
         self._modes = Modes()
         self._alone = FailPolicy(settings, random)
-        self._alone_told = False
+        self._tell_at = now
         self._no = 0
         self._waiting, self._held = WaitingRoom(), Holdings()
         self._out = Outbox(identity, name, self.link, self._held, now)
@@ -122,6 +124,10 @@ class Session:
         """True when no request needs even a look."""
         return self._off or self._modes.all_off
 
+    def in_shadow(self, ticket: Ticket) -> bool:
+        """Does the ticket's target refuse nothing?"""
+        return self._modes.of(ticket) is Mode.SHADOW
+
     # ---- what the stream brings
 
     def wants_stream(self, now: float) -> bool:
@@ -173,6 +179,7 @@ class Session:
 
     def wake(self, now: float) -> list[Call]:
         """Does what is due: missed decisions, the end of a silence, dead streams. Returns decided calls."""
+        self._alone.allowed(self._held.load, now)
         due = self._waiting.due(now)
         for call in due:
             self._miss(call, now)
@@ -278,7 +285,7 @@ class Session:
         if answer.admitted:
             call.answer, call.announced = answer, True
             self._held.add(call, now)
-            self._alone.granted(self._held.load, now)
+            self._alone.allowed(self._held.load, now)
             self.counters.count("admitted", "sidecar")
         elif answer.reason is Reason.CANCELLED or (answer.reason is Reason.DRAINING and self.link.leaving):
             self._decide_alone(call, "sidecar gave the ticket back", now)
@@ -322,9 +329,11 @@ class Session:
         """Nothing came for a while and the sidecar has queued us: the same question must get its answer at once."""
         if self._probe_at > now or self.link.state is not LinkState.ATTACHED:
             return
-        self._probe_at = now + _PROBE_AFTER_S
+        quiet_s = self.link.quiet_for(now)
+        still_s = _PROBE_AFTER_S - quiet_s
+        self._probe_at = now + (max(still_s, _SOON_S) if still_s > 0 else _PROBE_AFTER_S)
         queued = self._waiting.first_queued()
-        if queued is not None and self.link.quiet_for(now) >= _PROBE_AFTER_S:
+        if queued is not None and quiet_s >= _PROBE_AFTER_S:
             self._out.acquire(queued)
             self._expect(queued, now)
 
@@ -336,16 +345,16 @@ class Session:
 
     def _decide_alone(self, call: Call, why: str, now: float) -> None:
         self._mark_break(now)
-        shadow = self._modes.of(call.ticket) is Mode.SHADOW
-        answer = self._alone.decide(call.ticket, why, self._held.load, shadow=shadow)
+        shadow = self.in_shadow(call.ticket)
+        answer = self._alone.decide(call.ticket, why, self._held.load, now, shadow=shadow)
         if answer.admitted:
             call.answer, call.local, call.announced = answer, True, False
             self._number(call)
             self._held.add(call, now)
             self.counters.count("admitted", "client")
             return
-        if not self._alone_told:
-            self._alone_told = True
+        if now >= self._tell_at:
+            self._tell_at = now + _TELL_EVERY_S
             self.notices.append(Notice(f"refusing without the sidecar: {answer.detail}"))
         self.counters.count("refused_locally")
         self._refuse(call, answer)
@@ -357,7 +366,7 @@ class Session:
 
     def _healed(self) -> None:
         self._alone.healed()
-        self._alone_told = False
+        self._tell_at = 0.0
 
     # ---- the link
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -27,7 +28,7 @@ class ClientSettings:
     decision_timeout_ms: int = 250
     """No answer of any kind within this time is a missed decision."""
     local_limit: int = 64
-    """Requests in flight at once before the first contact with a sidecar."""
+    """Requests in flight at once before the first contact with a sidecar; after a break the limit may grow to it."""
     off: bool = False
     """True: everything passes untouched."""
     off_file: str = ""
@@ -36,12 +37,14 @@ class ClientSettings:
     tenant_header: str = ""
     """Empty: no header names a tenant. Set it only behind something that overwrites the header."""
     tenant_secret: str = ""
-    """Key of the hash that turns API keys into tenants. Empty: no tenant from API keys."""
+    """Key of the hash that turns API keys into tenants, once served. Empty: no tenant from API keys."""
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
     token: str = ""
-    """Sent as `authorization: Bearer`."""
+    """Sent as `authorization: Bearer`; beyond this machine only over TLS."""
+    insecure: bool = False
+    """True: the token may travel in clear."""
     prefix: str = ""
     """A path in front of the guarded routes, such as /llm."""
     routes: str = ""
@@ -104,8 +107,13 @@ class ClientSettings:
         ]
         if bool(self.tls_cert) != bool(self.tls_key):
             problems.append("TIDEGATE_TLS_CERT and TIDEGATE_TLS_KEY go together")
-        if self.off_file and Path(self.off_file).is_dir():
-            problems.append(f"TIDEGATE_OFF_FILE: {self.off_file} is a directory")
+        problems += self._off_file_problems()
+        if self.token and not (
+            self.tls_ca or self.tls_cert or self.insecure or _on_this_machine(self.address)
+        ):
+            problems.append(
+                f"TIDEGATE_TOKEN would travel in clear to {self.address}: set TIDEGATE_TLS_CA, or TIDEGATE_INSECURE=1"
+            )
         urls = [("PREFIX", self.prefix), ("METRICS_PATH", self.metrics_path)]
         urls += [("ROUTES", route) for route in self.route_list]
         problems += [
@@ -115,6 +123,13 @@ class ClientSettings:
         ]
         return problems
 
+    def _off_file_problems(self) -> list[str]:
+        try:
+            is_directory = bool(self.off_file) and Path(self.off_file).is_dir()
+        except OSError as error:
+            return [f"TIDEGATE_OFF_FILE: cannot look at {self.off_file}: {error.strerror}"]
+        return [f"TIDEGATE_OFF_FILE: {self.off_file} is a directory"] if is_directory else []
+
     @property
     def route_list(self) -> list[str]:
         """The additional guarded routes, one by one."""
@@ -122,6 +137,17 @@ class ClientSettings:
 
 
 _DEFAULTS = {field.name: field.default for field in fields(ClientSettings)}
+
+
+def _on_this_machine(address: str) -> bool:
+    """A unix socket, localhost or a loopback address; another name may resolve to anything."""
+    host = address.rpartition(":")[0].strip("[]")
+    if address.startswith("unix:") or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _convert(name: str, text: str, values: dict[str, Any], problems: list[str]) -> None:

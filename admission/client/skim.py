@@ -13,6 +13,7 @@ _SPACE = re.compile(rb"\s*")
 _SCALAR = re.compile(rb"\s*:\s*(-?[0-9]+(?:\.[0-9]+)?|true|false)")
 _NUMBER_STARTS = frozenset(b"-0123456789")
 _SLICE_STEPS = 1500
+_SLICE_BYTES = 256 * 1024
 _MAX_PARTS = 150_000
 _TAIL_BYTES = 4096
 _TAIL_SCALAR = re.compile(
@@ -53,21 +54,24 @@ class _Scan:
         self._keys: list[str] = []
         self._skips: list[bool] = []
         self._top = ""
+        self._escapes = 0
 
     def run(self) -> Generator[None, None, Shape]:
         at, steps, parts = 0, 0, 0
-        while (found := _STRUCTURE.search(self._body, at)) is not None:
+        while at < len(self._body):
+            found = _STRUCTURE.search(self._body, at, at + _SLICE_BYTES)
+            if found is None:
+                at += _SLICE_BYTES
+                yield
+                continue
             at = found.start()
             mark = self._body[at]
             if not self._kinds and mark != 0x7B:
                 raise ValueError("not a JSON object")
             if mark == 0x22:
-                start, end = at + 1, self._body.find(b'"', at + 1)
-                while self._escaped(end):
-                    end = self._body.find(b'"', end + 1)
-                    steps += 1
-                    if steps % _SLICE_STEPS == 0:
-                        yield
+                start, end = at + 1, self._quote(at + 1)
+                if self._body[end - 1] == 0x5C:
+                    end = yield from self._unescaped(start, end)
                 self._string(start, end)
                 at = end + 1
             elif mark in b"{[":
@@ -97,13 +101,34 @@ class _Scan:
             self._shape.scalars.setdefault(key.decode(), value)
         return self._shape
 
-    def _escaped(self, end: int) -> bool:
+    def _quote(self, at: int) -> int:
+        end = self._body.find(b'"', at)
         if end < 0:
             raise ValueError("a string does not end")
-        back = end - 1
-        while self._body[back] == 0x5C:
-            back -= 1
-        return (end - back) % 2 == 0
+        return end
+
+    def _unescaped(self, start: int, end: int) -> Generator[None, None, int]:
+        """The quote that ends the string from `start`; `end` is its first that may."""
+        while self._body[end - 1] == 0x5C and (yield from self._escaped(start, end)):
+            end = self._quote(end + 1)
+            self._escapes += 1
+            if self._escapes % _SLICE_STEPS == 0:
+                yield
+        return end
+
+    def _escaped(self, start: int, end: int) -> Generator[None, None, bool]:
+        """Is the quote at `end` of the string from `start` escaped: do backslashes of an odd number precede it?"""
+        back, window = end, 64
+        while back > start:
+            piece = self._body[max(start, back - window) : back]
+            rest = len(piece.rstrip(b"\\"))
+            back -= len(piece) - rest
+            if rest:
+                break
+            window = min(window * 8, _SLICE_BYTES)
+            if window == _SLICE_BYTES:
+                yield
+        return (end - back) % 2 == 1
 
     def _string(self, start: int, end: int) -> None:
         depth = len(self._kinds)
@@ -175,4 +200,4 @@ class _Scan:
 def _value_of(literal: bytes) -> bool | int | float:
     if literal in {b"true", b"false"}:
         return literal == b"true"
-    return float(literal) if b"." in literal else int(literal[:20])
+    return float(literal[:64]) if b"." in literal else int(literal[:20])

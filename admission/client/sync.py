@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Iterator
 
 from admission.client.aio import AsyncClient, Permit
 from admission.client.calls import Answer, Usage
 from admission.client.errors import Refused
+from admission.client.fork import tell_of_forks
 from admission.client.settings import ClientSettings
 from admission.client.transport import Carrier, GrpcCarrier
 from admission.v1.types_pb2 import Ticket
@@ -22,7 +22,11 @@ _CLOSE_S = 5.0
 
 
 class SyncClient:
-    """Asks for permits from threads. The background thread starts with the first question, and anew after a fork."""
+    """Asks for permits from threads. The background thread starts with the first question.
+
+    It may be built before a fork but not asked before it, as AsyncClient: in a child of a process that had asked, a
+    new thread starts, the fail policy decides everything, and the log and `forked` in `stats` say so.
+    """
 
     def __init__(
         self,
@@ -34,32 +38,39 @@ class SyncClient:
         self._carrier = carrier
         self._lock = threading.Lock()
         self._thread: _LoopThread | None = None
+        tell_of_forks(self)
 
     def acquire(self, ticket: Ticket, timeout_s: float | None = None) -> SyncPermit:
-        """Asks and waits for the final answer. TimeoutError after `timeout_s`; the question is then taken back."""
+        """Asks and waits for the final answer. TimeoutError after `timeout_s`.
+
+        Whatever else ends the wait, such as a signal's exception, the question or the permit is taken back as well.
+        """
         thread = self._running()
-        future = asyncio.run_coroutine_threadsafe(thread.client.acquire(ticket), thread.loop)
+        question = _Question(thread, ticket)
         try:
-            return SyncPermit(thread.loop, future.result(timeout_s))
+            return SyncPermit(thread.loop, question.ask(timeout_s))
         except concurrent.futures.TimeoutError:
-            future.cancel()
+            question.take_back()
             raise TimeoutError(f"no final answer within {timeout_s} s") from None
+        except BaseException:
+            question.take_back()
+            raise
 
     @contextlib.contextmanager
     def permit(self, ticket: Ticket, timeout_s: float | None = None) -> Iterator[SyncPermit]:
         """Holds a permit for a `with` block: OK at its end, ERROR when it raises. Raises Refused when not admitted."""
         permit = self.acquire(ticket, timeout_s)
-        if not permit.admitted:
-            raise Refused(permit.answer)
         outcome = Outcome.ERROR
         try:
+            if not permit.admitted:
+                raise Refused(permit.answer)
             yield permit
             outcome = Outcome.OK
         finally:
             permit.finish(outcome)
 
     def stats(self) -> dict[str, int | str]:
-        """A snapshot of the client's state and counts; empty before the first question."""
+        """A snapshot of the client's state and counts; empty before the first question in this process."""
         thread = self._thread
         return dict(thread.client.stats()) if thread is not None else {}
 
@@ -67,14 +78,52 @@ class SyncClient:
         """Says good-bye and ends the thread."""
         with self._lock:
             thread, self._thread = self._thread, None
-        if thread is not None and thread.pid == os.getpid():
+        if thread is not None:
             thread.stop()
 
     def _running(self) -> _LoopThread:
         with self._lock:
-            if self._thread is None or self._thread.pid != os.getpid():
+            if self._thread is None:
                 self._thread = _LoopThread(AsyncClient(self._settings, carrier=self._carrier))
             return self._thread
+
+    def forget_parent(self) -> object:
+        """In a forked child: the thread stayed behind, perhaps with the lock. Returns it, not to be freed."""
+        self._lock = threading.Lock()
+        thread, self._thread = self._thread, None
+        return thread
+
+
+class _Question:
+    """One ticket on its way through the loop's thread; it can be taken back at any moment, also before it is asked."""
+
+    def __init__(self, thread: _LoopThread, ticket: Ticket) -> None:
+        self._thread, self._ticket = thread, ticket
+        self._permit: Permit | None = None
+        self._taken_back = False
+
+    def ask(self, timeout_s: float | None) -> Permit:
+        """The decided permit. TimeoutError after `timeout_s`."""
+        return asyncio.run_coroutine_threadsafe(self._ask(), self._thread.loop).result(timeout_s)
+
+    def take_back(self) -> None:
+        """Whatever was or will be granted is given back."""
+        self._taken_back = True
+        with contextlib.suppress(RuntimeError):  # the client was closed: nothing is held
+            self._thread.loop.call_soon_threadsafe(self._give_back)
+
+    async def _ask(self) -> Permit:
+        permit = self._permit = self._thread.client.ask(self._ticket)
+        if self._taken_back:
+            permit.finish(Outcome.ABORTED)
+        elif permit.pending:
+            await permit.future()
+        return permit
+
+    def _give_back(self) -> None:
+        if self._permit is not None:
+            self._permit.finish(Outcome.ABORTED)
+            self._permit.future().cancel()
 
 
 class SyncPermit:
@@ -112,7 +161,7 @@ class SyncPermit:
 
 class _LoopThread:
     def __init__(self, client: AsyncClient) -> None:
-        self.client, self.pid = client, os.getpid()
+        self.client = client
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="tidegate-client", daemon=True)
         self._thread.start()

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from admission.client.fork import start_grpc
 from admission.client.settings import ClientSettings
 from admission.v1.admission_service_pb2 import SessionRequest, SessionResponse
 
@@ -59,7 +60,8 @@ class GrpcCarrier:
         self._channel: grpc.aio.Channel | None = None
 
     def stream(self) -> Stream:
-        """Opens a stream. OSError when a TLS file cannot be read."""
+        """Opens a stream. OSError when a TLS file cannot be read, ForkedError where gRPC cannot work."""
+        start_grpc()
         if self._channel is None:
             self._channel = self._open()
         method = self._channel.stream_stream(

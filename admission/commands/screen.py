@@ -167,7 +167,8 @@ def _changes(snapshot: Snapshot, target: TargetSnapshot) -> list[RenderableType]
         ago = since(change.at.ToNanoseconds(), snapshot.at.ToNanoseconds())
         source = f" by {change.source}" if change.source else ""
         why = f": {change.why}" if change.why else ""
-        text = f"{ago} ago  {change.what} {change.old} -> {change.new}{source}{why}"
+        steps = f" in {change.count} steps" if change.count > 1 else ""
+        text = f"{ago} ago  {change.what} {change.old} -> {change.new}{steps}{source}{why}"
         lines.append(Text(text, style="dim"))
     return [*lines]
 

@@ -30,6 +30,7 @@ class ListenConfig:
     """/metrics, /healthz, /readyz. Empty: none."""
     tls: TlsFiles = field(default_factory=TlsFiles)
     insecure: bool = False
+    """Allow addresses beyond loopback in plain text."""
     roles: RolesConfig = field(default_factory=RolesConfig)
 
     def __post_init__(self) -> None:
@@ -61,7 +62,9 @@ class LogConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
 
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """`debug`, `info`, `warning` or `error`."""
     format: Literal["text", "json"] = "text"
+    """`text`: key=value; `json`: one object a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

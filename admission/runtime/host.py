@@ -17,10 +17,15 @@ from admission.runtime.routes import Routes
 from admission.vocabulary import Mode
 
 LOG = logging.getLogger(__name__)
+_AFTER_FAILURE_S = 0.1
+"""A controller that fails when it is woken is not woken again before this: it would keep the loop for itself."""
 
 
 class EventListener(Protocol):
-    """Who wants to know what happened? It must not feed inputs back from inside the call."""
+    """Who wants to know what happened? It must not feed inputs back from inside the call.
+
+    One that fails is counted and logged, and keeps the event from nobody else.
+    """
 
     def on_event(self, target: str, event: Event, now: float) -> None:
         """One event of one target."""
@@ -57,6 +62,8 @@ class Host:
         self._clock = clock
         self._journal = journal
         self._tell: tuple[Callable[[str, Event, float], None], ...] = ()
+        self.failures: dict[str, int] = {}
+        """Exceptions that were contained, by whose they were: a listener, the journal, or a controller being woken."""
         self._timer: asyncio.TimerHandle | None = None
         self._armed_at = float("inf")
         self._rearm_due = False
@@ -88,7 +95,7 @@ class Host:
         self._timer, self._loop, self._armed_at = None, None, float("inf")
 
     def listen(self, listener: EventListener) -> None:
-        """Tell the listener every event from now on."""
+        """Tell the listener every event from now on, after those that were there first: answers must come first."""
         self._tell = (*self._tell, listener.on_event)
 
     def record_to(self, journal: InputRecorder | None) -> None:
@@ -177,9 +184,7 @@ class Host:
 
     def tell(self, target: str, event: Event) -> None:
         """Tell the listeners what was decided in front of the controller; it is no input and not recorded."""
-        now = self._clock()
-        for on_event in self._tell:
-            on_event(target, event, now)
+        self._tell_all(target, event, self._clock())
 
     # ---- to look at
 
@@ -230,15 +235,29 @@ class Host:
         events: list[Event],
     ) -> list[Event]:
         if self._journal:
-            self._journal.record(target, op, args, now, events)
+            try:
+                self._journal.record(target, op, args, now, events)
+            except Exception as error:  # noqa: BLE001 - no record is worth an answer
+                self._failed(type(self._journal).__name__, error)
         for event in events:
-            for on_event in self._tell:
-                on_event(target, event, now)
+            self._tell_all(target, event, now)
         if not self._rearm_due and self._loop is not None:
             # Once for all inputs of this turn of the loop: no timer can fire before it ends.
             self._rearm_due = True
             self._loop.call_soon(self._rearm)
         return events
+
+    def _tell_all(self, target: str, event: Event, now: float) -> None:
+        for on_event in self._tell:
+            try:
+                on_event(target, event, now)
+            except Exception as error:  # noqa: BLE001 - a bug in what watches must not touch what answers
+                self._failed(type(getattr(on_event, "__self__", on_event)).__name__, error)
+
+    def _failed(self, who: str, error: Exception) -> None:
+        self.failures[who] = self.failures.get(who, 0) + 1
+        if self.failures[who] == 1:
+            LOG.error("contained", exc_info=error, extra={"who": who})
 
     def _rearm(self) -> None:
         self._rearm_due = False
@@ -247,13 +266,13 @@ class Host:
         if at is not None and at < self._armed_at:
             self._arm(at)
 
-    def _arm(self, at: float) -> None:
+    def _arm(self, at: float, least_s: float = 0.0) -> None:
         if self._loop is None:
             return
         if self._timer:
             self._timer.cancel()
         self._armed_at = at
-        self._timer = self._loop.call_later(max(at - self._clock(), 0.0), self._wake)
+        self._timer = self._loop.call_later(max(at - self._clock(), least_s), self._wake)
 
     def _wake(self) -> None:
         self._timer, self._armed_at = None, float("inf")
@@ -261,8 +280,16 @@ class Host:
         for target, controller in self._controllers.items():
             at = controller.next_wakeup()
             if at is not None and at <= now:
-                self._input(target, Op.WAKE)
-        self._rearm()
+                self._wake_one(target)
+        if self._armed_at == float("inf"):
+            self._rearm()
+
+    def _wake_one(self, target: str) -> None:
+        try:
+            self._input(target, Op.WAKE)
+        except Exception as error:  # noqa: BLE001 - the other controllers and the timer go on
+            self._failed(f"controller {target}", error)
+            self._arm(float("-inf"), _AFTER_FAILURE_S)
 
     def _wakeups(self) -> Iterator[float]:
         for controller in self._controllers.values():

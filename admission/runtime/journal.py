@@ -44,6 +44,8 @@ class Journal:
         self._warn = warn
         self._writer = _Writer(folder, config)
         self.dropped_inputs = 0
+        self.unencodable_inputs = 0
+        """Of those dropped: what could not be put into bytes, which is a bug."""
         self.recorded_inputs = 0
 
     @property
@@ -103,12 +105,25 @@ class Journal:
         self.flush()
 
     def _encode_pending(self) -> None:
-        if self._pending:
-            data = _encode(self._pending)
-            self._chunk.append(data)
-            self._chunk_bytes += len(data)
-            self._chunk_inputs += len(self._pending)
-            self._pending = []
+        pending, self._pending = self._pending, []
+        if not pending:
+            return
+        try:
+            data = _encode(pending)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next batch may be fine
+            self._not_encoded(error, len(pending))
+            return
+        self._chunk.append(data)
+        self._chunk_bytes += len(data)
+        self._chunk_inputs += len(pending)
+
+    def _not_encoded(self, error: Exception, inputs: int) -> None:
+        """What follows cannot be replayed before a new snapshot."""
+        if not self.unencodable_inputs:
+            LOG.error("journal_not_encoded", exc_info=error, extra={"inputs": inputs})
+        self.unencodable_inputs += inputs
+        self.dropped_inputs += inputs
+        self._whole = False
 
     def _give_up(self) -> None:
         self._loop = None

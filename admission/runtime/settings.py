@@ -32,9 +32,11 @@ class TlsFiles:
     __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
 
     cert: str = ""
+    """PEM file; empty: plain text."""
     key: str = ""
+    """PEM file of its key."""
     client_ca: str = ""
-    """With it, callers must show a certificate that it signed."""
+    """With it, callers must show a certificate that it signed; over HTTP for /metrics only, as probes have none."""
 
     def __post_init__(self) -> None:
         """ValueError for half a key pair."""
@@ -111,7 +113,9 @@ class SessionConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
 
     heartbeat_s: float = 0.5
+    """How often a session is told to show that it is alive."""
     max_sessions: int = 4096
+    """Sessions at once; more are refused."""
     max_waiting: int = 4096
     """Acquires of one session that may wait at once; more are refused with QUEUE_FULL."""
     max_held: int = 65_536
@@ -123,6 +127,7 @@ class SessionConfig:
     place_s: float = 10.0
     """How long the arrival of a waiter whose stream broke is remembered."""
     write_blocked_s: float = 1.0
+    """A session that does not read for this long gets no grants until it does."""
     unseen_s: float = 2.0
     """No grants with decisions unacknowledged for this long."""
     max_outbox: int = 4096
@@ -146,7 +151,9 @@ class UnaryConfig:
     place_s: float = 10.0
     """How long the arrival of a waiter whose caller left is remembered."""
     memo_s: float = 60.0
+    """A refused request_id gets the same answer for this long; one whose permit has ended asks afresh."""
     memo_entries: int = 16_384
+    """Ended request_ids remembered; the oldest go first."""
 
     def __post_init__(self) -> None:
         """ValueError naming every value that is not positive."""
@@ -162,12 +169,14 @@ class OverloadConfig:
     behind_s: float = 0.1
     """Refuse while inputs are handled this much later than they came."""
     recovered_s: float = 0.05
+    """Admit again when they are handled no later than this."""
     probe_s: float = 0.02
+    """How often that is measured."""
     grace_s: float = 3.0
     """After the start nobody is refused for this long: first calls of everything are slow."""
     slice_s: float = 0.02
     """Time that one message may keep the loop before its remaining acquires are refused."""
-    pending_calls: int = 64
+    pending_calls: int = 96
     """Calls that may wait inside gRPC before it drops new ones; beyond half of it, at random."""
 
     def __post_init__(self) -> None:
@@ -186,13 +195,17 @@ class JournalConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
 
     enabled: bool = True
+    """Whether inputs are recorded, for `tidegate replay`."""
     max_bytes: int = 256 * 2**20
+    """Size of the ring; the oldest segment is deleted."""
     segment_bytes: int = 8 * 2**20
+    """Size of one file."""
     batch: int = 64
     """Inputs encoded at once."""
     chunk_bytes: int = 64 * 2**10
     """Encoded bytes handed to the writing thread at once: each hand-over costs the loop a switch of threads."""
     flush_s: float = 0.25
+    """Recorded inputs reach the disk after at most this."""
     buffer_bytes: int = 8 * 2**20
     """Encoded bytes that may wait for a slow disk; more are dropped and counted."""
 
@@ -220,6 +233,7 @@ class ServerConfig:
     drain_s: float = 30.0
     """How long grants in flight may finish after SIGTERM."""
     reflection: bool = True
+    """Whether gRPC reflection is served, for tools such as grpcurl."""
 
     def __post_init__(self) -> None:
         """ValueError when the control listener is on a clients' address."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from admission.core.model import Admitted, Event, Queued, Rejected, ShadowDecided, Shed, View
+from admission.core.model import Admitted, Event, Finished, Queued, Rejected, ShadowDecided, Shed, View
 from admission.vocabulary import Verdict
 
+_REFUSED = (Rejected, Shed)
 _REFUSALS = frozenset({Verdict.REJECTED, Verdict.SHED})
 
 
@@ -48,12 +49,14 @@ class Tally:
 
     def on_event(self, target: str, event: Event, now: float) -> None:
         """Counts a final decision."""
+        if isinstance(event, Finished):
+            return
         if isinstance(event, Admitted):
-            minute = self._of(target)
+            minute = self._now.get(target) or self._of(target)
             minute.admitted += 1
             if event.shadow is not None and not isinstance(event.shadow, Queued):
                 self._would_refuse(minute, event.shadow.reason.name)
-        elif isinstance(event, Rejected | Shed):
+        elif isinstance(event, _REFUSED):
             minute = self._of(target)
             minute.refused += 1
             minute.reasons[event.reason.name] = minute.reasons.get(event.reason.name, 0) + 1

@@ -19,12 +19,13 @@ from admission.core.model import (
     Sample,
     ShadowDecided,
     Shed,
+    Why,
 )
+from admission.server.changes import Changes
 from admission.server.origins import Origins
 from admission.vocabulary import Outcome, PriorityClass, Reason, Verdict
 from telemetry.processors.windows import Windows
 
-MAX_CHANGES = 50
 _MAX_REFUSALS = 2000
 _MAX_ADMISSIONS = 1000
 _ADMISSION_SAMPLE = 16
@@ -65,9 +66,7 @@ class TargetCounts:
     classes: dict[int, ClassCounts] = field(
         default_factory=lambda: {int(each): ClassCounts() for each in PriorityClass}
     )
-    changes: deque[tuple[float, LimitChanged | GateChanged]] = field(
-        default_factory=lambda: deque(maxlen=MAX_CHANGES)
-    )
+    changes: Changes = field(default_factory=Changes)
     leases_expired: int = 0
     shadowing: bool = False
     """The target is in shadow, as of a second ago at most."""
@@ -140,8 +139,10 @@ class Counts:
     def _queued(self, counts: TargetCounts, _target: str, event: Queued, _now: float) -> None:
         _add(counts.decisions, (event.ticket.priority, 2, 0))
 
-    def _shadow_decided(self, counts: TargetCounts, _target: str, event: ShadowDecided, _now: float) -> None:
+    def _shadow_decided(self, counts: TargetCounts, target: str, event: ShadowDecided, now: float) -> None:
         _add(counts.shadow, (event.ticket.priority, event.verdict, event.reason or 0))
+        if event.reason is not None:
+            self._remember(self._admissions, target, _would_have_shed(event, event.reason), now)
 
     def _ended(self, counts: TargetCounts, target: str, event: Finished, now: float) -> None:
         ours = counts.classes[event.ticket.priority]
@@ -157,7 +158,7 @@ class Counts:
     def _changed(
         self, counts: TargetCounts, _target: str, event: LimitChanged | GateChanged, now: float
     ) -> None:
-        counts.changes.append((self._wall + now, event))
+        counts.changes.add(event, self._wall + now)
 
     def _expired(self, counts: TargetCounts, _target: str, _event: LeaseExpired, _now: float) -> None:
         counts.leases_expired += 1
@@ -204,6 +205,12 @@ class Counts:
         ]
         found.sort(key=lambda each: each.at, reverse=True)
         return iter(found[:max_results])
+
+
+def _would_have_shed(event: ShadowDecided, reason: Reason) -> Admitted:
+    """The admission that it was, with what enforce would have said in the end. Its cost was told when it began."""
+    why = Why(f"would have waited {event.waited_s:.1f} s and been refused")
+    return Admitted(event.ticket, 0.0, 0, None, Shed(event.ticket, reason, None, why, event.waited_s))
 
 
 def trace_id_of(traceparent: str) -> str:

@@ -8,6 +8,7 @@ import errno
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Protocol
@@ -20,8 +21,11 @@ from starlette.routing import Route
 
 from admission.runtime.settings import ListenerConfig
 from admission.server.listen import ListenError, remove_stale
+from telemetry.idle import CERTIFIED, CalmProtocol
 
 LOG = logging.getLogger(__name__)
+MAX_PAGES = 4
+"""Pages of metrics written out at once."""
 
 
 class Page(Protocol):
@@ -32,12 +36,21 @@ class Page(Protocol):
 
 
 def http_app(gather: Callable[[], Page], not_ready: Callable[[], str]) -> Starlette:
-    """The three routes. `not_ready` gives why no traffic should come, empty when it may."""
+    """The three routes. `not_ready` gives why no traffic should come, empty when it may.
+
+    Pages that cost something are bounded; the probes never are: an orchestrator would kill a healthy sidecar.
+    """
+    pages = asyncio.Semaphore(MAX_PAGES)
 
     async def metrics(request: Request) -> Response:
-        # Gathered here, where the state is; written out where no decision waits for it.
-        page = gather()
-        body, content_type = await asyncio.to_thread(page.encoded, request.headers.get("accept", ""))
+        if not getattr(request.state, CERTIFIED, True):
+            return PlainTextResponse("needs a certificate\n", 403)
+        if pages.locked():
+            return PlainTextResponse("too many at once\n", 503, {"retry-after": "1"})
+        async with pages:
+            # Gathered here, where the state is; written out where no decision waits for it.
+            page = gather()
+            body, content_type = await asyncio.to_thread(page.encoded, request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
     async def healthz(_: Request) -> Response:
@@ -67,10 +80,13 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                limit_concurrency=64,
+                http=CalmProtocol,
                 timeout_graceful_shutdown=1,
                 ssl_certfile=(tls and tls.cert) or None,
                 ssl_keyfile=(tls and tls.key) or None,
+                ssl_ca_certs=(tls and tls.client_ca) or None,
+                # Probes have no certificate to show: it is asked for, and only the page of metrics insists.
+                ssl_cert_reqs=ssl.CERT_OPTIONAL if tls and tls.client_ca else ssl.CERT_NONE,
             )
         )
 

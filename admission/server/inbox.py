@@ -25,6 +25,7 @@ _COUNTERS = (
     "freed_by_resync",
     "repeats",
     "passed_untracked",
+    "untracked_expired",
 )
 
 
@@ -93,7 +94,7 @@ class Inbox:
             elif session.held < self._config.max_held:
                 if entry is not None:
                     self._forget_waiter(session, each.no, entry)
-                target = self._host.routes.find(each.ticket.target, each.ticket.model)
+                target = self._host.routes.find(*translate.route(each.ticket))
                 session.reinstated(each.no, target, now)
                 new.setdefault(target, []).append(each)
         for target, permits in new.items():
@@ -184,10 +185,8 @@ class Inbox:
         if entry is not None:
             self._repeat(session, no, entry)
             return
-        target = self._host.routes.find(ticket.target, ticket.model)
-        session.entries[no] = entry = Entry(
-            target, State.WAITING, now, 0, None, ticket.request_id, ticket.traceparent
-        )
+        target = self._host.routes.find(*translate.route(ticket))
+        session.entries[no] = entry = Entry(target, State.WAITING, now, 0, None, *translate.identity(ticket))
         session.waiting += 1
         full = session.waiting > self._config.max_waiting or session.held >= self._config.max_held
         if target is None or ((late or full) and not self._early.enforces(target)):

@@ -15,18 +15,20 @@ import grpc
 from admission.runtime.settings import ListenerConfig, OverloadConfig, TlsFiles
 
 LOG = logging.getLogger(__name__)
-_MAX_MESSAGE_BYTES = 4 * 2**20
+MAX_MESSAGE_BYTES = 4 * 2**20
+MAX_HELLO_BYTES = 16 * 2**20
+"""A Hello announces every permit of its session, at most 65,536 of some 200 bytes."""
 
 
 class ListenError(RuntimeError):
     """An address cannot be listened on; the text names it, the reason, and the setting to change."""
 
 
-def server_options(overload: OverloadConfig) -> list[tuple[str, int]]:
+def server_options(overload: OverloadConfig, max_message_bytes: int) -> list[tuple[str, int]]:
     """Channel arguments that bound what waits inside gRPC, where nobody could refuse it in time."""
     return [
         ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.server.max_pending_requests", overload.pending_calls),
         ("grpc.server.max_pending_requests_hard_limit", overload.pending_calls * 5 // 4),
         # Windows that grow with the traffic would hide seconds of messages from us.

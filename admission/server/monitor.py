@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import grpc
@@ -14,6 +14,7 @@ from admission.runtime.host import Host
 from admission.runtime.settings import Role
 from admission.server import picture
 from admission.server.counts import Counts
+from admission.server.gpus import GpuStates
 from admission.server.handlers import Method
 from admission.server.origins import KnowsOrigin, Origins
 from admission.server.overload import LoopLag
@@ -22,7 +23,7 @@ from admission.server.sessions import Sessions
 from admission.server.translate import Tickets, seconds
 from admission.server.unary import Leases
 from admission.v1 import monitor_service_pb2 as wire
-from admission.vocabulary import Mode
+from admission.vocabulary import Mode, PriorityClass
 from telemetry.history.memory import MemoryHistory
 from telemetry.link import TelemetryView
 from telemetry.processors.windows import Percentiles, Windows
@@ -59,6 +60,9 @@ class Monitor:
         self.telemetry_view = TelemetryView()
         self.boot = secrets.token_bytes(8)
         self.version = version
+        self.own_slos: Mapping[str, Collection[PriorityClass]] = {}
+        """By target, the classes whose SLO the user set; all others are shown as defaults."""
+        self._gpu_states = GpuStates(host.targets)
         self.draining = False
         self.on_decision_time: Callable[[float], None] | None = None
         """Also told each time to a first answer, in seconds."""
@@ -82,6 +86,8 @@ class Monitor:
     def telemetry(self, view: TelemetryView) -> None:
         """The newest of telemetry."""
         self.telemetry_view = view
+        for target, change in self._gpu_states.changes(view.gpus):
+            self._host.tell(target, change)
 
     def warn(self, key: str, text: str) -> None:
         """Show a warning until `text` is empty. At most 64 are kept, the first ones."""
@@ -146,6 +152,7 @@ class Monitor:
         facts = picture.Facts(
             host=self._host,
             counts=self.counts,
+            own_slos=self.own_slos,
             percentiles=self.percentiles,
             telemetry=self.telemetry_view,
             now=now,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from admission.core.controller import ClassConfig, ControllerConfig
-from admission.core.model import Admitted, ClassView, GateChanged, GateView, LimitChanged, View
+from admission.core.controller import ClassConfig
+from admission.core.model import Admitted, ClassView, GateView, View
 from admission.runtime.host import Host
 from admission.server import translate
+from admission.server.changes import Change
 from admission.server.counts import Counts, Recorded, TargetCounts
 from admission.v1 import monitor_service_pb2 as wire
 from admission.vocabulary import PriorityClass
@@ -18,7 +20,6 @@ from telemetry.processors.windows import Percentiles
 
 CLASS_LABELS = tuple(each.label for each in PriorityClass)
 MEASURES = ("ttft", "tpot", "queue_time", "e2e")
-_DEFAULTS = ControllerConfig().classes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class Facts:
 
     host: Host
     counts: Counts
+    own_slos: Mapping[str, Collection[PriorityClass]]
+    """By target, the classes whose SLO the user set."""
     percentiles: dict[tuple[str, str, str], Percentiles]
     telemetry: TelemetryView
     now: float
@@ -89,14 +92,15 @@ def _target(drawn: wire.TargetSnapshot, name: str, view: View, facts: Facts) -> 
     kv = config.kv
     drawn.kv_hot_on, drawn.kv_hot_off, drawn.kv_critical = kv.hot_on, kv.hot_off, kv.critical
     for each in view.classes:
-        _class(drawn.classes.add(), each, config.classes[each.priority], counts)
+        default = each.priority not in facts.own_slos.get(name, ())
+        _class(drawn.classes.add(slo_is_default=default), each, config.classes[each.priority], counts)
         for measure in MEASURES:
             measured = facts.percentiles.get((name, each.priority.label, measure))
             fill_percentiles(getattr(drawn.classes[-1], measure), measured)
     for gate in view.gates:
         _gate(drawn.gates.add(), gate, facts)
-    for at, change in counts.changes:
-        _change(drawn.changes.add(), at, change)
+    for change in counts.changes:
+        _change(drawn.changes.add(), change)
 
 
 def _levels(drawn: wire.TargetSnapshot, view: View) -> None:
@@ -134,7 +138,6 @@ def _class(drawn: wire.ClassSnapshot, view: ClassView, config: ClassConfig, coun
     if slo.ttft_s is not None:
         drawn.slo_ttft_s, drawn.slo_ttft_per_1k_s = slo.ttft_s, slo.ttft_per_1k_s
     drawn.slo_tpot_s = slo.tpot_s
-    drawn.slo_is_default = slo == _DEFAULTS[view.priority].slo
     ours = counts.classes[view.priority]
     drawn.good, drawn.judged, drawn.finished = ours.good, ours.judged, ours.finished
     shadow = counts.shadow if counts.shadowing else {}
@@ -152,12 +155,10 @@ def _gate(drawn: wire.GateSnapshot, gate: GateView, facts: Facts) -> None:
         _set_time(drawn.last_fired, facts.wall(gate.last_fired_at))
 
 
-def _change(drawn: wire.Change, at: float, change: LimitChanged | GateChanged) -> None:
-    _set_time(drawn.at, at)
-    if isinstance(change, LimitChanged):
-        drawn.what, drawn.old, drawn.new = "limit", str(change.old), str(change.new)
-    else:
-        drawn.what, drawn.old, drawn.new = change.gate, change.old, change.state
+def _change(drawn: wire.Change, change: Change) -> None:
+    _set_time(drawn.at, change.at)
+    _set_time(drawn.since, change.since)
+    drawn.what, drawn.old, drawn.new, drawn.count = change.what, change.old, change.new, change.count
     why = change.why
     drawn.why, drawn.measured, drawn.threshold = why.detail, why.measured, why.threshold
     drawn.source = why.source.value

@@ -126,7 +126,7 @@ class TidegateServer:
 
     async def start(self) -> None:
         """Listen. ListenError when an address cannot be had; then nothing listens."""
-        clients, control = self._server(), self._server()
+        clients, control = self._server(listen.MAX_HELLO_BYTES), self._server()
         self._serve_clients(clients)
         self._serve_control(control)
         addresses = [
@@ -148,11 +148,10 @@ class TidegateServer:
         bound_s = self._config.drain_s if drain_s is None else drain_s
         self.monitor.draining = True
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        # Told first, so that a client takes the answers to its waiters for what they are.
+        self.sessions.announce_drain(bound_s)
         for target in self._host.targets:
             self._host.set_drain(target, True)
-        self.sessions.announce_drain(bound_s)
-        self.sessions.shed_waiters()
-        self.leases.shed_waiters()
         LOG.info("draining", extra={"in_flight": self._in_flight(), "bound_s": bound_s})
         until = self._host.now() + bound_s
         while self._in_flight() and self._host.now() < until:  # noqa: ASYNC110 - many things may end it
@@ -182,7 +181,7 @@ class TidegateServer:
         return address
 
     def _in_flight(self) -> int:
-        return self.sessions.held + self.leases.held
+        return self.sessions.tracked + self.leases.tracked
 
     async def _tick(self) -> None:
         """Housekeeping several times a second, history once a second. It must survive what it meets."""
@@ -196,12 +195,19 @@ class TidegateServer:
                 if now >= point_at:
                     point_at = max(point_at + _POINT_S, now)
                     self.roles.refresh()
+                    self._show_failures()
                     self.monitor.tick(now)
             except Exception:
                 LOG.exception("tick_failed")
 
-    def _server(self) -> grpc.aio.Server:
-        return grpc.aio.server(options=listen.server_options(self._config.overload))
+    def _show_failures(self) -> None:
+        failures = self._host.failures
+        if failures:
+            told = ", ".join(f"{who} {count} times" for who, count in sorted(failures.items()))
+            self.monitor.warn("failures", f"failed within, see the log: {told}")
+
+    def _server(self, max_message_bytes: int = listen.MAX_MESSAGE_BYTES) -> grpc.aio.Server:
+        return grpc.aio.server(options=listen.server_options(self._config.overload, max_message_bytes))
 
     def _serve_clients(self, server: grpc.aio.Server) -> None:
         methods = {

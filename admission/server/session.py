@@ -68,6 +68,8 @@ class Session:
         self.client = ""
         self.waiting = 0
         self.held = 0
+        self.untracked = 0
+        """Permits held that no controller knows."""
         self.unseen = 0
         """Permits held whose grant the client has not acknowledged."""
         self.seen = 0
@@ -88,6 +90,10 @@ class Session:
         self.close: Callable[[str], None] = _nobody
         """Ends the stream, with the reason."""
         self.write_began_at: float | None = None
+        self.free_at = now
+        """Until when the last write was under way."""
+        self.worked_s = 0.0
+        """Longest time that a message took whose answers wait to be written."""
         self.breaking = False
         """The stream broke: what is shed now keeps its place for a while."""
 
@@ -113,6 +119,7 @@ class Session:
         self.seq, self.seen, self.unseen = 1, 0, 0
         self.out, self.grants, self.anything = wire.SessionResponse(), [], False
         self.echo, self.oldest_at, self.write_began_at = Echo(), None, None
+        self.worked_s = 0.0
 
     def take(self, now: float) -> wire.SessionResponse | None:
         """The response to write now; None when there is nothing to say."""
@@ -125,8 +132,17 @@ class Session:
         self.out = wire.SessionResponse()
         self.grants = []
         self.anything = False
-        self.oldest_at = None
+        self.oldest_at, self.worked_s = None, 0.0
         return out
+
+    def took(self, now: float) -> float | None:
+        """Seconds from the arrival of what `take` would write now to its decision and, as far as it is ours, its way out.
+
+        While the last write is under way the client or the network is what takes time, and not we. None: no decision.
+        """
+        if self.oldest_at is None or not self.out.decisions:
+            return None
+        return max(self.worked_s, now - max(self.oldest_at, self.free_at))
 
     def acknowledge(self, seen: int, now: float) -> None:
         """The client has every response up to `seen`."""
@@ -145,6 +161,20 @@ class Session:
 
     # ---- states
 
+    @property
+    def tracked(self) -> int:
+        """Permits held that a controller knows."""
+        return self.held - self.untracked
+
+    def end_untracked(self) -> int:
+        """Nobody counts them and nobody else would end them; returns how many there were. Announced again, they are back."""
+        gone = [
+            no for no, entry in self.entries.items() if entry.state is State.HELD and entry.target is None
+        ]
+        for no in gone:
+            self.end(self.entries.pop(no))
+        return len(gone)
+
     def hold(self, no: int, entry: Entry) -> None:
         """The permit is given, in the response that is being gathered."""
         if entry.state is State.WAITING:
@@ -152,6 +182,7 @@ class Session:
         entry.state = State.HELD
         entry.seq = self.seq
         self.held += 1
+        self.untracked += entry.target is None
         self.unseen += 1
         self.grants.append(no)
 
@@ -166,6 +197,7 @@ class Session:
         """The client holds it already."""
         self.entries[no] = Entry(target, State.HELD, now)
         self.held += 1
+        self.untracked += target is None
 
     def claim(self, entry: Entry) -> None:
         """The client showed that it knows of its permit."""
@@ -179,6 +211,7 @@ class Session:
             self.waiting -= 1
         elif entry.state is State.HELD:
             self.held -= 1
+            self.untracked -= entry.target is None
             if entry.seq > self.seen:
                 self.unseen -= 1
         entry.state = State.DONE

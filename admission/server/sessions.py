@@ -80,7 +80,7 @@ class Sessions:
             session.close("replaced by a newer stream")
             self.detach(session)
         session.new_stream(hello.attach or 1)
-        session.client = hello.client[:128]
+        session.client = translate.id_of(hello.client)
         self._host.attach(owner)
         self._welcome(session, self._inbox.announced(session, hello.held, now))
         return session
@@ -109,7 +109,7 @@ class Sessions:
         return session
 
     def _evict(self) -> bool:
-        gone = [each for each in self._sessions.values() if not each.attached and not each.held]
+        gone = [each for each in self._sessions.values() if not each.attached and not each.tracked]
         if not gone:
             return False
         oldest = min(gone, key=lambda session: session.detached_at)
@@ -154,28 +154,22 @@ class Sessions:
             del session.entries[no]
             session.places[no] = (entry.asked_at, session.detached_at + self.config.place_s)
         else:
-            if self.drain_until is not None:
-                event = translate.drained(event)  # type: ignore[arg-type]
             entry.answer = event  # type: ignore[assignment]
             translate.decide(session.answer(no), event, target)  # type: ignore[arg-type]
             self._memo.end(session, no, entry, now)
 
     @property
-    def held(self) -> int:
-        """Permits of all sessions."""
-        return sum(session.held for session in self._sessions.values())
-
-    def shed_waiters(self) -> None:
-        """The sidecar stops: everyone who waits gets an answer now."""
-        for session in list(self._sessions.values()):
-            waiting = [no for no, entry in session.entries.items() if entry.state is State.WAITING]
-            for no in waiting:
-                self._inbox.cancel(session, no)
+    def tracked(self) -> int:
+        """Permits of all sessions that a controller knows."""
+        return sum(session.tracked for session in self._sessions.values())
 
     def tick(self, now: float) -> None:
         """A few times a second: who does not read, what may be forgotten, modes that changed."""
         self._memo.trim(now)
+        grace_s = max(each.lease.grace_s for each in self._host.configs.values())
         for session in list(self._sessions.values()):
+            if session.untracked:
+                self._end_untracked(session, now, grace_s)
             if session.attached:
                 self._judge_reading(session, now)
             elif not session.held and session.detached_at < now - self.config.memo_s:
@@ -184,6 +178,12 @@ class Sessions:
                 session.places = {no: place for no, place in session.places.items() if place[1] > now}
         if self._early.refresh():
             self.announce_modes()
+
+    def _end_untracked(self, session: Session, now: float, grace_s: float) -> None:
+        """As a controller ends those it knows: a while after the stream broke, or after the last sign of life."""
+        silent = now - session.renewed_at >= self.lease_ttl_s
+        if silent or (not session.attached and now - session.detached_at >= grace_s):
+            self.counters["untracked_expired"] += session.end_untracked()
 
     def _judge_reading(self, session: Session, now: float) -> None:
         config = self.config

@@ -110,7 +110,9 @@ class _Stream:
                 return True
             if message is CORRUPT:
                 await refuse_corrupt(self._context)
-            receive(session, message, now())
+            came = now()
+            receive(session, message, came)
+            session.worked_s = max(session.worked_s, now() - came)
             if len(session.out.decisions) > max_outbox:
                 self._drained.clear()
                 await self._drained.wait()
@@ -124,12 +126,12 @@ class _Stream:
             if session.attach != self._attach:
                 return
             began = now()
-            came = session.oldest_at
+            took_s = session.took(began)
             response = session.take(began)
             if response is None:
                 continue
-            if came is not None and response.decisions:
-                self._note(began - came, began)
+            if took_s is not None:
+                self._note(took_s, began)
             session.write_began_at = began
             try:
                 await write(response)
@@ -138,4 +140,5 @@ class _Stream:
                 return
             finally:
                 session.write_began_at = None
+                session.free_at = now()
             self._drained.set()

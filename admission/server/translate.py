@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import blake2b
 
 from google.protobuf.duration_pb2 import Duration
@@ -25,6 +24,8 @@ from admission.vocabulary import Mode, Outcome, PriorityClass, Reason, Verdict
 
 _MAX_PATIENCE_S = 86_400.0
 _CACHE = 4096
+_NAME_CHARS = 256
+_ID_CHARS = 128
 _CLASSES = {each.label: each for each in PriorityClass} | {"": PriorityClass.INTERACTIVE}
 _OUTCOMES = {int(each): each for each in Outcome} | {0: Outcome.LOST}
 
@@ -46,6 +47,23 @@ def set_duration(duration: Duration, value_s: float) -> None:
     duration.seconds, duration.nanos = divmod(nanos, 1_000_000_000)
     # A set duration of zero must be there, not absent.
     duration.SetInParent()
+
+
+def route(ticket: words.Ticket) -> tuple[str, str]:
+    """Target and model as far as anything keeps them."""
+    return ticket.target[:_NAME_CHARS], ticket.model[:_NAME_CHARS]
+
+
+def identity(ticket: words.Ticket) -> tuple[str, str]:
+    """Request id and traceparent as far as anything keeps them."""
+    return id_of(ticket.request_id), ticket.traceparent[:_ID_CHARS]
+
+
+def id_of(name: str) -> str:
+    """A caller's own name for something. A long one ends in its hash: two of them must not become the same."""
+    if len(name) <= _ID_CHARS:
+        return name
+    return name[: _ID_CHARS - 32] + blake2b(name.encode(), digest_size=16).hexdigest()
 
 
 class Tickets:
@@ -89,13 +107,13 @@ class Tickets:
         )
 
     def _flow(self, tenant: str, model: str, endpoint: str) -> Flow:
-        key = (tenant, model, endpoint)
+        key = tenant, model, endpoint = tenant[:_NAME_CHARS], model[:_NAME_CHARS], endpoint[:_NAME_CHARS]
         flow = self._flows.get(key)
         if flow is None:
             if len(self._flows) >= _CACHE:
                 self._flows.clear()
             name = self.tenant(tenant)
-            flow = self._flows[key] = Flow(name, model[:256], endpoint[:256])
+            flow = self._flows[key] = Flow(name, model, endpoint)
         return flow
 
     def tenant(self, name: str) -> str:
@@ -145,6 +163,13 @@ def decide(decision: words.Decision, event: Admitted | Queued | Rejected | Shed,
         _refuse(decision, event)  # type: ignore[arg-type]
 
 
+def gone(decision: words.Decision, target: str) -> None:
+    """What is said of a permit that has ended before its caller was told of it."""
+    decision.target, decision.verdict = target, SHED  # type: ignore[assignment]
+    decision.reason = int(Reason.CANCELLED)  # type: ignore[assignment]
+    decision.detail = "the permit was given back or ended in the meantime"
+
+
 def admit(decision: words.Decision, event: Admitted, target: str) -> None:
     """`decide` for an admission, which is what nearly every decision is."""
     decision.verdict = ADMITTED  # type: ignore[assignment]
@@ -191,10 +216,3 @@ def _why(decision: words.Decision, why: Why) -> None:
     decision.measured = why.measured
     decision.threshold = why.threshold
     decision.unit = why.unit
-
-
-def drained(event: Rejected | Shed) -> Rejected | Shed:
-    """What a waiter is told that goes because the sidecar stops."""
-    if event.reason is not Reason.CANCELLED:
-        return event
-    return replace(event, reason=Reason.DRAINING, retry_after_s=1.0, why=Why("the sidecar is stopping"))

@@ -44,6 +44,11 @@ class Lease:
     request_id: str = ""
     traceparent: str = ""
 
+    @property
+    def spent(self) -> bool:
+        """It was a permit and has ended."""
+        return self.state is State.DONE and (self.answer is None or type(self.answer) is Admitted)
+
 
 class _Names:
     """Names that nobody can guess: 16 random bytes in hex, drawn many at a time."""
@@ -82,11 +87,20 @@ class Leases:
         self._by_key: dict[Key, Lease] = {}
         self._queued: dict[str, Lease] = {}
         """Those that were ever queued and whose final answer nobody took yet."""
+        self._untracked: dict[str, tuple[float, Lease]] = {}
+        """Those that no controller knows and ends, by owner, with their last sign of life, the oldest first."""
         self._places: dict[Key, tuple[float, float]] = {}
         self._ended: deque[tuple[float, Lease]] = deque()
-        self.draining = False
         self.counters = dict.fromkeys(
-            ("acquires", "rejoined", "abandoned", "ignored_releases", "passed_untracked"), 0
+            (
+                "acquires",
+                "rejoined",
+                "abandoned",
+                "ignored_releases",
+                "passed_untracked",
+                "untracked_expired",
+            ),
+            0,
         )
 
     def __len__(self) -> int:
@@ -94,16 +108,9 @@ class Leases:
         return len(self._leases) - len(self._ended)
 
     @property
-    def held(self) -> int:
-        """Permits held."""
-        return sum(lease.state is State.HELD for lease in self._leases.values())
-
-    def shed_waiters(self) -> None:
-        """The sidecar stops: everyone who waits gets an answer now."""
-        self.draining = True
-        for lease in list(self._leases.values()):
-            if lease.state is State.WAITING and lease.target is not None:
-                self._host.cancel(lease.target, TicketId(lease.owner, _NO))
+    def tracked(self) -> int:
+        """Permits held that a controller knows."""
+        return sum(lease.state is State.HELD and lease.target is not None for lease in self._leases.values())
 
     # ---- methods
 
@@ -111,7 +118,11 @@ class Leases:
         """A decision at once, or QUEUED after max_hold; the same request_id rejoins its place."""
         came = self._host.now()
         ticket = request.ticket
-        lease = self._find(ticket, context) or self._ask(ticket, context, came)
+        request_id, traceparent = translate.identity(ticket)
+        lease = self._find(request_id, context)
+        if lease is None:
+            lease = self._new(request_id, traceparent, context, came)
+            self._ask(lease, ticket, came)
         if lease.state is State.WAITING:
             await self._hold(lease)
         response = wire.AcquireResponse()
@@ -124,8 +135,12 @@ class Leases:
         """Renews leases, tells first tokens and progress, returns the leases that are not held."""
         held = [self._held(lease) for lease in request.leases]
         for lease in held:
-            if lease is not None and lease.target is not None:
+            if lease is None:
+                continue
+            if lease.target is not None:
                 self._host.renew(lease.owner, (lease.target,))
+            else:
+                self._renew_untracked(lease)
         self._first_tokens(held, request.first_tokens)
         self._progress(held, request.progress)
         pairs = zip(request.leases, held, strict=True)
@@ -149,29 +164,34 @@ class Leases:
 
     # ---- acquiring
 
-    def _find(self, ticket: words.Ticket, context: Any) -> Lease | None:
-        if not ticket.request_id:
+    def _find(self, request_id: str, context: Any) -> Lease | None:
+        """What this request_id has already. A permit that has ended is no answer: whoever asks again wants another."""
+        if not request_id:
             return None
-        lease = self._by_key.get((peer_of(context), ticket.request_id))
-        if lease is not None:
-            self.counters["rejoined"] += 1
+        lease = self._by_key.get((peer_of(context), request_id))
+        if lease is None or lease.spent:
+            return None
+        self.counters["rejoined"] += 1
         return lease
 
-    def _ask(self, ticket: words.Ticket, context: Any, now: float) -> Lease:
-        self.counters["acquires"] += 1
-        key = (peer_of(context), ticket.request_id) if ticket.request_id else None
-        target = self._host.routes.find(ticket.target, ticket.model)
-        lease = Lease(self._names.next(), key, target, now)
-        lease.request_id, lease.traceparent = ticket.request_id, ticket.traceparent
+    def _new(self, request_id: str, traceparent: str, context: Any, now: float) -> Lease:
+        key = (peer_of(context), request_id) if request_id else None
+        lease = Lease(self._names.next(), key, None, now, request_id=request_id, traceparent=traceparent)
         self._leases[lease.owner] = lease
         if key is not None:
             self._by_key[key] = lease
+        return lease
+
+    def _ask(self, lease: Lease, ticket: words.Ticket, now: float) -> None:
+        self.counters["acquires"] += 1
+        target = lease.target = self._host.routes.find(*translate.route(ticket))
         late = self._lag.behind
         if target is None or (late and not self._early.enforces(target)):
             self.counters["passed_untracked"] += 1
             lease.target, lease.state = None, State.HELD
-            return lease
-        place = self._places.pop(key, None) if key is not None else None
+            self._renew_untracked(lease)
+            return
+        place = self._places.pop(lease.key, None) if lease.key is not None else None
         if place is not None:
             lease.asked_at = place[0]
         read = self._tickets.read(lease.owner, _NO, ticket, now - lease.asked_at)
@@ -179,7 +199,10 @@ class Leases:
             self._early.overloaded(target, read, self._lag.lag_s, self._behind_s)
         else:
             self._host.submit(target, read)
-        return lease
+
+    def _renew_untracked(self, lease: Lease) -> None:
+        self._untracked.pop(lease.owner, None)
+        self._untracked[lease.owner] = (self._host.now(), lease)
 
     @property
     def hold_s(self) -> float:
@@ -208,8 +231,8 @@ class Leases:
     def _abandon(self, lease: Lease) -> None:
         """Nobody waits for the answer any more: the place is remembered for a while, the permit is not kept."""
         self.counters["abandoned"] += 1
-        if lease.key is not None:
-            self._by_key.pop(lease.key, None)
+        if lease.key is not None and self._by_key.get(lease.key) is lease:
+            del self._by_key[lease.key]
             if len(self._places) < _PLACES:
                 self._places[lease.key] = (lease.asked_at, self._host.now() + self._config.place_s)
         if lease.target is not None:
@@ -218,7 +241,10 @@ class Leases:
 
     def _answer(self, lease: Lease, decision: words.Decision) -> None:
         answer = lease.answer
-        if answer is None:
+        if lease.spent:
+            # Given back by another call while this one was on its way out.
+            translate.gone(decision, lease.target or "")
+        elif answer is None:
             decision.verdict = translate.ADMITTED  # type: ignore[assignment]
             decision.detail = "untracked: no target claims it, or the sidecar is too busy"
         else:
@@ -236,7 +262,8 @@ class Leases:
     def _named(self, request: wire.ReleaseRequest, context: Any) -> Lease | None:
         if request.lease:
             return self._leases.get(request.lease.hex())
-        return self._by_key.get((peer_of(context), request.request_id)) if request.request_id else None
+        key = (peer_of(context), translate.id_of(request.request_id))
+        return self._by_key.get(key) if request.request_id else None
 
     def _first_tokens(self, held: list[Lease | None], first: words.FirstTokens) -> None:
         for index in first.no:
@@ -268,8 +295,6 @@ class Leases:
         if kind is LeaseExpired or kind is Finished:
             self._done(lease)
             return
-        if kind is not Admitted and self.draining:
-            event = translate.drained(event)  # type: ignore[arg-type]
         lease.answer = event  # type: ignore[assignment]
         if kind is Admitted:
             lease.state = State.HELD
@@ -284,6 +309,7 @@ class Leases:
         if lease.state is State.DONE:
             return
         lease.state = State.DONE
+        self._untracked.pop(lease.owner, None)
         self._ended.append((self._host.now(), lease))
         if len(self._ended) > self._config.memo_entries:
             self._forget_oldest()
@@ -292,6 +318,7 @@ class Leases:
         """A few times a second: waiters nobody asks about, places and answers that may be forgotten."""
         while self._ended and self._ended[0][0] < now - self._config.memo_s:
             self._forget_oldest()
+        self._end_untracked(now)
         gone = now - self._config.rejoin_s
         for lease in list(self._queued.values()):
             if lease.state is State.DONE or lease.answered:
@@ -300,6 +327,14 @@ class Leases:
                 self._abandon(lease)
         for key in [key for key, (_, until) in self._places.items() if until < now]:
             del self._places[key]
+
+    def _end_untracked(self, now: float) -> None:
+        """As a controller ends those it knows, a TTL after the last sign of life."""
+        for renewed_at, lease in list(self._untracked.values()):
+            if now - renewed_at < self._ttl_s:
+                return
+            self.counters["untracked_expired"] += 1
+            self._done(lease)
 
     def _forget_oldest(self) -> None:
         _, lease = self._ended.popleft()

@@ -452,6 +452,8 @@ class Change(google.protobuf.message.Message):
     MEASURED_FIELD_NUMBER: builtins.int
     THRESHOLD_FIELD_NUMBER: builtins.int
     SOURCE_FIELD_NUMBER: builtins.int
+    COUNT_FIELD_NUMBER: builtins.int
+    SINCE_FIELD_NUMBER: builtins.int
     what: builtins.str
     """"limit", or a gate's name, or "mode", "outage", "drain"."""
     old: builtins.str
@@ -461,8 +463,14 @@ class Change(google.protobuf.message.Message):
     threshold: builtins.float
     source: builtins.str
     """The signal that led to it: "own", "scrape", "spans", "nvml", "operator"."""
+    count: builtins.int
+    """Steps of the limit upwards, by one source and with nothing between them, are one change: from `old` of the first,
+    at `since`, to `new` of the last, at `at`. 1: one step.
+    """
     @property
     def at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
+    @property
+    def since(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
@@ -474,9 +482,11 @@ class Change(google.protobuf.message.Message):
         measured: builtins.float = ...,
         threshold: builtins.float = ...,
         source: builtins.str = ...,
+        count: builtins.int = ...,
+        since: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["at", b"at"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["at", b"at", "measured", b"measured", "new", b"new", "old", b"old", "source", b"source", "threshold", b"threshold", "what", b"what", "why", b"why"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["at", b"at", "since", b"since"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["at", b"at", "count", b"count", "measured", b"measured", "new", b"new", "old", b"old", "since", b"since", "source", b"source", "threshold", b"threshold", "what", b"what", "why", b"why"]) -> None: ...
 
 global___Change = Change
 

@@ -25,9 +25,12 @@ class Counts:
 
     def add(self, labels: Labels, by: int = 1, trace_id: str = "") -> None:
         """Counts `by` under the labels; the last trace seen becomes the exemplar."""
-        if labels not in self._totals and len(self._totals) >= self._most:
-            labels = (OTHER,) * len(labels)
-        self._totals[labels] = self._totals.get(labels, 0) + by
+        total = self._totals.get(labels)
+        if total is None:
+            if len(self._totals) >= self._most:
+                labels = (OTHER,) * len(labels)
+            total = self._totals.get(labels, 0)
+        self._totals[labels] = total + by
         if trace_id:
             self._exemplars[labels] = Exemplar({"trace_id": trace_id}, by)
 

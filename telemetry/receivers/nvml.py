@@ -168,13 +168,13 @@ class NvmlReceiver:
             emit.warn("nvml:hung", f"an NVML call has not returned for {silent_s:.0f} s" if hung else "")
 
     def _sample(self, stop: threading.Event, loop: asyncio.AbstractEventLoop, emit: Emit) -> None:
-        """The thread. One observation at most waits for the loop: when the loop is late, the newest counts."""
+        """The thread. One observation at most waits for the loop: when the loop is late, the newest values count."""
         sampler = NvmlSampler(load=self._load)
         while not stop.is_set():
             observation = sampler.step(self._clock())
             self._stepped_at = self._clock()
             with self._lock:
-                idle, self._waiting = self._waiting is None, observation
+                idle, self._waiting = self._waiting is None, observation.after(self._waiting)
             if idle:
                 try:
                     loop.call_soon_threadsafe(self._deliver, emit)

@@ -52,6 +52,18 @@ class Observation:
     nameless: int = 0
     """GPUs that were lost before they told their UUID."""
 
+    def after(self, earlier: Observation | None) -> Observation:
+        """This one, with what it did not ask for taken from an earlier one that nobody has read."""
+        if earlier is None or self.slow or not earlier.slow:
+            return self
+        self.slow = True
+        before = {sample.uuid: sample for sample in earlier.gpus if sample.state != "lost"}
+        for sample in self.gpus:
+            if sample.state != "lost" and (old := before.get(sample.uuid)):
+                sample.power_w, sample.temperature_c = old.power_w, old.temperature_c
+                sample.clock_reasons = old.clock_reasons
+        return self
+
 
 def load_pynvml() -> Any:
     """The NVML binding. Raises ImportError where the package nvidia-ml-py is not installed."""

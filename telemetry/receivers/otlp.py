@@ -22,20 +22,25 @@ SERVICES = {
 }
 MAX_CALLS = 512
 MIB = 1 << 20
+MAX_BYTES = 16 * MIB
+"""A body, unpacked. Parsing takes up to 25 times as much memory for an instant; Collectors send 8192 spans at once."""
+MAX_WITHOUT_ROLE = MIB
+"""A body of a sender without the telemetry role, which is only shown."""
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class Role:
-    """Does a sender have the telemetry role? With neither tokens nor names configured, everybody has."""
+    """Does a sender have the telemetry role? With no roles configured at all, everybody has."""
 
     def __init__(self, config: TelemetryConfig) -> None:
+        self._open = not (config.restricted or config.tokens or config.names)
         self._tokens = [token.encode() for token in config.tokens]
         self._names = frozenset(config.names)
 
     def of(self, authorization: str, names: Iterable[str] = ()) -> bool:
         """By the `authorization` header and the names in the sender's certificate."""
-        if not self._tokens and not self._names:
+        if self._open:
             return True
         if not self._names.isdisjoint(names):
             return True
@@ -49,7 +54,7 @@ class OtlpGrpcReceiver:
 
     name = "otlp_grpc"
 
-    def __init__(self, config: TelemetryConfig, intake: Intake, *, max_bytes: int = 64 * MIB) -> None:
+    def __init__(self, config: TelemetryConfig, intake: Intake, *, max_bytes: int = MAX_BYTES) -> None:
         self._config = config
         self._intake = intake
         self._role = Role(config)
@@ -99,8 +104,12 @@ class OtlpGrpcReceiver:
 
     def _export(self, signal: Signal) -> Callable[[bytes, Context], Awaitable[bytes]]:
         async def export(body: bytes, context: Context) -> bytes:
+            steers = self._steers(context)
+            if not steers and len(body) > MAX_WITHOUT_ROLE:
+                message = f"more than {MAX_WITHOUT_ROLE} bytes need the telemetry role"
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
             try:
-                answer = await self._intake.take(signal, body, steers=self._steers(context))
+                answer = await self._intake.take(signal, body, steers=steers)
             except NotNowError:
                 await _not_now(context)
             if answer.garbage:

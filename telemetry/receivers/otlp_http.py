@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import socket
-import zlib
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 
@@ -15,16 +14,17 @@ from google.protobuf.json_format import MessageToJson
 
 from admission.wire.rpc_pb2 import RpcStatus
 from telemetry.config import TelemetryConfig, split_address
+from telemetry.idle import CalmProtocol
 from telemetry.receivers import Emit
-from telemetry.receivers.otlp import MIB, Role
+from telemetry.receivers.otlp import MAX_BYTES, MAX_WITHOUT_ROLE, MIB, Role
+from telemetry.receivers.otlp_body import Budget, Held, Inflate, Refused, too_large
 from telemetry.receivers.otlp_intake import RETRY_AFTER_S, Answer, Intake, NotNowError, Signal
 from telemetry.receivers.otlp_json import to_protobuf
 from telemetry.receivers.otlp_replies import (
-    INVALID_ARGUMENT,
+    PERMISSION_DENIED,
     RESOURCE_EXHAUSTED,
     UNAVAILABLE,
     UNIMPLEMENTED,
-    status,
     success,
 )
 from telemetry.receivers.otlp_tls import CertificateFiles
@@ -37,77 +37,28 @@ Send = Callable[[Message], Awaitable[None]]
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
 PATHS = {"/v1/traces": Signal.TRACES, "/v1/metrics": Signal.METRICS}
-OFF_LOOP_BYTES = 64 << 10
+OFF_LOOP_BYTES = 8 << 10
+MAX_JSON_BYTES = 4 * MIB
+RECEIVE_WITHIN_S = 10.0
+MAX_REQUESTS = 512
 LOOK_AT_FILES_S = 1.0
 REJECTED = {Signal.TRACES: "rejectedSpans", Signal.METRICS: "rejectedDataPoints"}
-
-
-class Refused(Exception):  # noqa: N818 - the answer, not a fault
-    """An answer other than 200."""
-
-    def __init__(self, http: int, message: str, *, code: int = INVALID_ARGUMENT, retry: bool = False) -> None:
-        super().__init__(message)
-        self.http = http
-        self.status = status(code, message, RETRY_AFTER_S if retry else None)
-        self.retry = retry
-
-
-class Budget:
-    """Bytes of bodies being received, over all requests."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.used = 0
-
-    def take(self, size: int) -> None:
-        """Raises Refused (429) beyond the bound."""
-        if self.used + size > self._most:
-            raise Refused(429, "too much is being received", code=RESOURCE_EXHAUSTED, retry=True)
-        self.used += size
-
-
-class Inflate:
-    """A body as it comes in, unpacked, up to `max_bytes` before and after."""
-
-    def __init__(self, encoding: str, max_bytes: int) -> None:
-        if encoding not in {"", "identity", "gzip", "deflate"}:
-            raise Refused(415, f"content-encoding {encoding!r} is not known; use gzip")
-        self._unpack = zlib.decompressobj(wbits=47) if encoding in {"gzip", "deflate"} else None
-        self._max_bytes = max_bytes
-        self._parts: list[bytes] = []
-        self.size = 0
-
-    def feed(self, chunk: bytes) -> int:
-        """Takes the next piece, returns how many bytes it unpacked to. Raises Refused (413, 400)."""
-        part = chunk if self._unpack is None else self._inflate(self._unpack, chunk)
-        self.size += len(part)
-        if self.size > self._max_bytes:
-            raise Refused(413, f"a body of more than {self._max_bytes} bytes", code=RESOURCE_EXHAUSTED)
-        self._parts.append(part)
-        return len(part)
-
-    def body(self) -> bytes:
-        """All of it. Raises Refused (400) for a cut stream."""
-        if self._unpack is not None and self._parts and not self._unpack.eof:
-            raise Refused(400, "the compressed body is cut short")
-        return b"".join(self._parts)
-
-    def _inflate(self, unpack: Any, chunk: bytes) -> bytes:
-        try:
-            part: bytes = unpack.decompress(chunk, self._max_bytes + 1 - self.size)
-        except zlib.error as error:
-            raise Refused(400, "the body is not compressed as it says") from error
-        return part
 
 
 class OtlpApp:
     """The ASGI application of /v1/traces and /v1/metrics."""
 
-    def __init__(self, intake: Intake, role: Role, max_bytes: int) -> None:
+    def __init__(
+        self, intake: Intake, role: Role, max_bytes: int, *, receive_s: float = RECEIVE_WITHIN_S
+    ) -> None:
         self._intake = intake
         self._role = role
         self._max_bytes = max_bytes
+        self._receive_s = receive_s
         self._budget = Budget(2 * max_bytes)
+        self._requests = 0
+        self._one_json = asyncio.Lock()
+        """JSON costs many times its bytes, in memory and in time: one body after the other."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -117,8 +68,7 @@ class OtlpApp:
         json_wanted = headers.get("content-type", "").partition(";")[0].strip().lower() == JSON
         try:
             signal = _signal(scope, headers)
-            body = await self._receive(headers, receive)
-            answer = await self._take(signal, body, headers, json_wanted=json_wanted)
+            answer = await self._serve(signal, headers, receive, json_wanted=json_wanted)
         except Refused as refused:
             await _send(
                 send, refused.http, _encode(refused.status, json_wanted=json_wanted), refused, json_wanted
@@ -126,32 +76,38 @@ class OtlpApp:
         else:
             await _send(send, 200, _success(signal, answer, json_wanted=json_wanted), None, json_wanted)
 
-    async def _receive(self, headers: dict[str, str], receive: Receive) -> bytes:
-        """The whole body, unpacked; what it holds of the budget is given back in any case."""
-        length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > self._max_bytes:
-            raise Refused(413, f"a body of more than {self._max_bytes} bytes", code=RESOURCE_EXHAUSTED)
-        inflate, held, more = Inflate(headers.get("content-encoding", "").lower(), self._max_bytes), 0, True
-        try:
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Refused(400, "the sender left")
-                size = inflate.feed(message.get("body", b""))
-                self._budget.take(size)
-                held += size
-                more = message.get("more_body", False)
-            return inflate.body()
-        finally:
-            self._budget.used -= held
-
-    async def _take(
-        self, signal: Signal, body: bytes, headers: dict[str, str], *, json_wanted: bool
+    async def _serve(
+        self, signal: Signal, headers: dict[str, str], receive: Receive, *, json_wanted: bool
     ) -> Answer:
+        """The answer. What the request holds of the budget is given back after it was read, in any case."""
+        if self._requests >= MAX_REQUESTS:
+            raise Refused(429, "too many requests at once", code=RESOURCE_EXHAUSTED, retry=True)
+        steers = self._role.of(headers.get("authorization", ""))
+        max_bytes = self._most(steers=steers, json_wanted=json_wanted)
+        held = self._budget.hold()
+        self._requests += 1
+        try:
+            async with asyncio.timeout(self._receive_s):
+                body = await _receive(headers, receive, held, max_bytes)
+            return await self._take(signal, body, steers=steers, json_wanted=json_wanted)
+        except TimeoutError:
+            raise Refused(408, f"the body did not come within {self._receive_s:g} s") from None
+        finally:
+            self._requests -= 1
+            held.give_back()
+
+    def _most(self, *, steers: bool, json_wanted: bool) -> int:
+        """Bytes that the body may have. Refused (403): reading it would cost more than its sender may cause."""
+        if not steers and json_wanted:
+            raise Refused(403, f"JSON needs the telemetry role; use {PROTOBUF}", code=PERMISSION_DENIED)
+        most = self._max_bytes if steers else min(self._max_bytes, MAX_WITHOUT_ROLE)
+        return min(most, MAX_JSON_BYTES) if json_wanted else most
+
+    async def _take(self, signal: Signal, body: bytes, *, steers: bool, json_wanted: bool) -> Answer:
         try:
             if json_wanted:
-                body = await _from_json(signal, body)
-            steers = self._role.of(headers.get("authorization", ""))
+                async with self._one_json:
+                    body = await _from_json(signal, body)
             answer = await self._intake.take(signal, body, steers=steers)
         except NotNowError:
             text = "telemetry is starting or stopping"
@@ -161,6 +117,21 @@ class OtlpApp:
         if answer.garbage:
             raise Refused(400, answer.garbage)
         return answer
+
+
+async def _receive(headers: dict[str, str], receive: Receive, held: Held, max_bytes: int) -> bytes:
+    """The whole body, unpacked. Raises Refused."""
+    length = headers.get("content-length", "")
+    if length.isdigit() and int(length) > max_bytes:
+        raise too_large(max_bytes)
+    inflate, more = Inflate(headers.get("content-encoding", "").lower(), max_bytes), True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "the sender left")
+        held.take(inflate.feed(message.get("body", b"")))
+        more = message.get("more_body", False)
+    return inflate.body()
 
 
 def _signal(scope: Scope, headers: dict[str, str]) -> Signal:
@@ -219,7 +190,7 @@ class OtlpHttpReceiver:
 
     name = "otlp_http"
 
-    def __init__(self, config: TelemetryConfig, intake: Intake, *, max_bytes: int = 64 * MIB) -> None:
+    def __init__(self, config: TelemetryConfig, intake: Intake, *, max_bytes: int = MAX_BYTES) -> None:
         self._config = config
         self._app = OtlpApp(intake, Role(config), max_bytes)
         self.port = 0
@@ -269,14 +240,13 @@ class OtlpHttpReceiver:
         tls = self._config.tls
         return uvicorn.Config(
             self._app,
-            http="h11",
+            http=CalmProtocol,
             ws="none",
             loop="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
-            limit_concurrency=512,
             timeout_graceful_shutdown=1,
             ssl_certfile=tls.cert or None,
             ssl_keyfile=tls.key or None,

@@ -10,6 +10,7 @@ from admission.wire.rpc_pb2 import RetryInfo, RpcStatus
 from telemetry.receivers.otlp_intake import Answer
 
 INVALID_ARGUMENT = 3
+PERMISSION_DENIED = 7
 RESOURCE_EXHAUSTED = 8
 UNIMPLEMENTED = 12
 UNAVAILABLE = 14

@@ -17,6 +17,8 @@ from telemetry.processors.primary import Primaries
 from telemetry.receivers import Emit
 from telemetry.spans import Emitter, UnusableSpan, discover
 
+MAX_PARTS = 65_536
+"""Resources and scopes in one payload; what holds more holds nothing."""
 MAX_SCOPES = 256
 MAX_UNBOUND = 64
 NAME_CHARS = 128
@@ -63,17 +65,26 @@ class SpanReader:
         """How many requests' spans each unbound sender sent."""
 
     def read(self, request: TraceRequest, batch: Batch, slice_of: int = 256) -> Iterator[None]:
-        """Emits the samples in `request`; yields after every `slice_of` spans for others to have the loop.
+        """Emits the samples in `request`; yields after every `slice_of` parts for others to have the loop.
+
+        ValueError for a payload of more than `MAX_PARTS` resources or scopes, before any of it is read.
 
         Counts `spans_received`, and `spans:<target>:<emitter>:<result>` for each span of a request, where result is
         sample, late, secondary, duplicate, malformed, unusable, unbound or without_role.
         """
+        _check_parts(request)
         done = 0
         for resource_spans in request.resource_spans:
+            done += 1
+            if done % slice_of == 0:
+                yield
             sender = _sender(resource_spans, self._binder.keys)
             for scope_spans in resource_spans.scope_spans:
                 batch.emit.count("spans_received", len(scope_spans.spans))
                 emitters = self._for_scope(scope_spans.scope.name)
+                done += 1
+                if done % slice_of == 0:
+                    yield
                 for span in scope_spans.spans:
                     self._offer(span, emitters, sender, batch)
                     done += 1
@@ -142,6 +153,15 @@ class SpanReader:
     def _note_unbound(self, label: str) -> None:
         if label in self.unbound or len(self.unbound) < MAX_UNBOUND:
             self.unbound[label] += 1
+
+
+def _check_parts(request: TraceRequest) -> None:
+    """Millions of empty messages fit into a few megabytes; honest senders group their spans."""
+    parts = len(request.resource_spans)
+    if parts <= MAX_PARTS:
+        parts += sum(len(each.scope_spans) for each in request.resource_spans)
+    if parts > MAX_PARTS:
+        raise ValueError(f"more than {MAX_PARTS} resources and scopes")
 
 
 def without_fast_success(sample: Sample) -> Sample:

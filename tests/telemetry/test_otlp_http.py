@@ -18,7 +18,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from telemetry.config import TargetBinding, TelemetryConfig
 from telemetry.receivers.otlp import Role
-from telemetry.receivers.otlp_http import Inflate, OtlpApp, Refused
+from telemetry.receivers.otlp_body import Inflate, Refused
+from telemetry.receivers.otlp_http import OtlpApp
 from telemetry.receivers.otlp_intake import ACCEPTED, Intake
 from telemetry.receivers.otlp_spans import SpanReader
 from telemetry.receivers.recorder import Recorder

@@ -31,7 +31,7 @@ def test_alone_never_exceeds_what_was_held(before: list[Ticket], after: list[Tic
     """In count, cost and prompt; one lone ticket is the only exception."""
     limit = LocalLimit(64)
     bound = _load(before)
-    limit.remember(bound)
+    limit.remember(bound, Load(), 0.0)
     held = Load()
     for ticket in after:
         if limit.fits(held, ticket):
@@ -54,6 +54,6 @@ def test_adding_and_taking_away_ends_at_nothing(tickets: list[Ticket]) -> None:
 def test_what_is_remembered_does_not_move() -> None:
     """The bound is the load of the break, not of now."""
     limit, load = LocalLimit(64), _load([Ticket()] * 3)
-    limit.remember(load)
+    limit.remember(load, Load(), 0.0)
     load.add(Ticket())
     assert limit.bound.count == 3

@@ -213,6 +213,21 @@ def test_a_quiet_sidecar_is_probed_by_asking_again() -> None:
     assert _admitted(call)
 
 
+def test_a_frozen_sidecar_is_asked_two_seconds_after_its_last_word() -> None:
+    """Whenever that was: those it queued are not left waiting for longer than need be."""
+    wire = Wire(queue).up()
+    wire.after(1.0)
+    call = wire.ask()
+    wire.after(1.1)
+    wire.sidecar.policy = silent
+    assert wire.session.next_wakeup() is not None
+    for _ in range(10):
+        wire.after(0.1)
+    assert wire.sidecar.repeats == 1
+
+    assert wire.after(0.26) == [call]
+
+
 def test_backoff_grows_and_is_bounded() -> None:
     """A dead sidecar is not hammered, a returned one is found within seconds."""
     wire = Wire()

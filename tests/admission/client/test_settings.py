@@ -81,3 +81,24 @@ def test_a_directory_is_no_off_file(tmp_path: Path) -> None:
     """It exists for ever, and would switch the protection off for ever."""
     with pytest.raises(SettingsError, match="OFF_FILE"):
         ClientSettings(off_file=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "address", ["10.0.0.7:50051", "sidecar:50051", "[2001:db8::1]:50051", "localhost.evil:1"]
+)
+def test_a_token_does_not_travel_in_clear(address: str) -> None:
+    """Whoever reads it on the way has its role."""
+    with pytest.raises(SettingsError, match="TIDEGATE_TOKEN would travel in clear to"):
+        ClientSettings(address=address, token="secret")
+    assert ClientSettings(address=address, token="secret", tls_ca=__file__).token
+    assert ClientSettings(address=address).token == ""
+    environment = {"TIDEGATE_ADDRESS": address, "TIDEGATE_TOKEN": "secret", "TIDEGATE_INSECURE": "1"}
+    assert ClientSettings.from_environment(environment).insecure
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:50051", "127.1.2.3:1", "localhost:50051", "[::1]:50051", "unix:/run/t.sock"]
+)
+def test_a_token_may_stay_on_this_machine(address: str) -> None:
+    """The loopback needs no TLS, as for the sidecar's listeners."""
+    assert ClientSettings(address=address, token="secret").token == "secret"

@@ -147,9 +147,8 @@ def test_a_draining_sidecar_answers_its_waiters_and_tells_its_clients() -> None:
     client = desk.client()
     client.ask(*range(1, SLOTS + 2))
 
-    desk.host.set_drain("default", True)
     desk.sessions.announce_drain(30.0)
-    desk.sessions.shed_waiters()
+    desk.host.set_drain("default", True)
 
     answer = client.read()
     assert answer is not None

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from admission.runtime.processor import Usage
 from admission.runtime.settings import UnaryConfig
 from admission.vocabulary import Reason, Verdict
 from tests.admission.server.desk import SLOTS, Context, Desk, ticket, wire, words
@@ -116,9 +117,9 @@ async def test_a_sidecar_short_of_time_holds_answers_back_for_half_as_long() -> 
     """Calls wait inside gRPC by then: both together must stay below what callers wait."""
     desk = Desk(unary=UnaryConfig(max_hold_s=0.2))
     at_ease = desk.leases.hold_s
-    desk.lag.note(1.0, 0.06, 0.0)
+    desk.lag.note(1.0, 0.06, Usage(0.0, 0.0))
     late = desk.leases.hold_s
-    desk.lag.note(1.1, 0.0, 0.0)
+    desk.lag.note(1.1, 0.0, Usage(0.0, 0.0))
     desk.lag.busy = True
 
     assert (at_ease, late, desk.leases.hold_s) == (0.2, 0.1, 0.1)
@@ -279,7 +280,7 @@ async def test_a_drain_answers_those_who_wait() -> None:
     waiting = asyncio.create_task(acquire(desk, "late"))
     await until(desk, 1)
 
-    desk.leases.shed_waiters()
+    desk.host.set_drain("default", True)
 
     decision = await waiting
     assert (decision.verdict, decision.reason) == (SHED, Reason.DRAINING)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import ssl
 import stat
+import threading
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 import trustme
 
 from admission.runtime.settings import ListenerConfig, TlsFiles
-from admission.server.http import HttpServer, http_app
+from admission.server.http import MAX_PAGES, HttpServer, http_app
 from admission.server.listen import ListenError
+from telemetry.idle import CalmProtocol
 
 pytestmark = pytest.mark.integration
 
@@ -134,6 +137,83 @@ async def test_tls_is_served_where_it_is_configured(tmp_path: Path) -> None:
     files = TlsFiles(cert=str(cert), key=str(key))
     async with running(ListenerConfig(address="127.0.0.1:0", tls=files)) as server:
         assert await asyncio.to_thread(fetch, f"https://127.0.0.1:{server.port}/healthz", context) == "ok\n"
+
+
+async def test_with_a_client_ca_only_probes_come_without_a_certificate(tmp_path: Path) -> None:
+    """A kubelet has none to show, and would kill the sidecar; what /metrics tells is for those who have."""
+    authority = trustme.CA()
+    files = TlsFiles(
+        cert=str(tmp_path / "cert.pem"), key=str(tmp_path / "key.pem"), client_ca=str(tmp_path / "ca.pem")
+    )
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(files.key)
+    issued.cert_chain_pems[0].write_to_path(files.cert)
+    authority.cert_pem.write_to_path(files.client_ca)
+    nobody, known = ssl.create_default_context(), ssl.create_default_context()
+    for each in (nobody, known):
+        authority.configure_trust(each)
+    authority.issue_cert("scraper.test").configure_cert(known)
+    async with running(ListenerConfig(address="127.0.0.1:0", tls=files)) as server:
+        address = f"https://127.0.0.1:{server.port}"
+        assert await asyncio.to_thread(fetch, f"{address}/healthz", nobody) == "ok\n"
+        with pytest.raises(urllib.error.HTTPError, match="403") as refused:
+            await asyncio.to_thread(fetch, f"{address}/metrics", nobody)
+        refused.value.close()
+        assert await asyncio.to_thread(fetch, f"{address}/metrics", known) == ""
+
+
+async def test_probes_are_answered_however_many_connections_are_open() -> None:
+    """Sixty-four idle sockets made /healthz answer 503: a healthy sidecar would have been killed."""
+    async with running(ListenerConfig(address="127.0.0.1:0")) as server:
+        idle = [
+            await asyncio.open_connection("127.0.0.1", server.port) for _ in range(CalmProtocol.max_idle + 20)
+        ]
+        assert await asyncio.to_thread(fetch, f"http://127.0.0.1:{server.port}/healthz") == "ok\n"
+        # The oldest went, so that there are no more than so many.
+        assert await asyncio.wait_for(idle[0][0].read(), 2.0) == b""
+        for _, writer in idle:
+            writer.close()
+
+
+async def test_a_connection_without_a_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that began a header and never ends it; one in use stays."""
+    monkeypatch.setattr(CalmProtocol, "idle_s", 0.2)
+    async with running(ListenerConfig(address="127.0.0.1:0")) as server:
+        silent = await asyncio.open_connection("127.0.0.1", server.port)
+        slow = await asyncio.open_connection("127.0.0.1", server.port)
+        busy = await asyncio.open_connection("127.0.0.1", server.port)
+        slow[1].write(b"GET /healthz HT")
+        for _ in range(6):
+            busy[1].write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert b"200 OK" in await asyncio.wait_for(busy[0].readuntil(b"ok\n"), 2.0)
+            await asyncio.sleep(0.1)
+        for reader, _ in (silent, slow):
+            assert await asyncio.wait_for(reader.read(), 2.0) == b""
+        for _, writer in (silent, slow, busy):
+            writer.close()
+
+
+async def test_pages_of_metrics_are_bounded_and_probes_are_not() -> None:
+    """Scrapers that come faster than pages are written out must not take the threads of everything else."""
+    go, under_way = threading.Event(), threading.Semaphore(0)
+
+    class Slow:
+        def encoded(self, _accept: str) -> tuple[bytes, str]:
+            under_way.release()
+            go.wait(5.0)
+            return b"page", "text/plain"
+
+    app = httpx.ASGITransport(app=http_app(Slow, str))
+    async with httpx.AsyncClient(transport=app, base_url="http://sidecar") as asking:
+        pages = [asyncio.create_task(asking.get("/metrics")) for _ in range(MAX_PAGES)]
+        for _ in pages:
+            assert await asyncio.to_thread(under_way.acquire, timeout=5.0)
+        refused, healthy = await asking.get("/metrics"), await asking.get("/healthz")
+        go.set()
+        told = [page.status_code for page in await asyncio.gather(*pages)]
+
+    assert (refused.status_code, refused.headers["retry-after"], healthy.text) == (503, "1", "ok\n")
+    assert told == [200] * MAX_PAGES
 
 
 async def test_a_certificate_that_is_none_is_a_clear_error(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from admission.client.errors import Refused
 from admission.client.settings import ClientSettings
 from admission.v1.types_pb2 import Ticket
 from admission.vocabulary import Outcome, Reason
-from tests.admission.client.sidecar import queue, refuse
+from tests.admission.client.sidecar import MemoryCarrier, MemorySidecar, queue, refuse
 from tests.integration.client.sidecar import ScriptedSidecar, Stage, until
 
 pytestmark = pytest.mark.integration
@@ -83,6 +83,22 @@ async def test_a_hung_sidecar_costs_the_timeout_and_then_nothing(stage: Stage) -
         permit.finish()
     assert all(0.09 < wait < 0.25 for wait in waits[:3])
     assert all(wait < 0.05 for wait in waits[3:])
+
+
+async def test_a_loop_that_stood_still_reads_before_it_judges() -> None:
+    """Nothing was missed: the answer lies unread, or the question unwritten, because we were stopped ourselves."""
+    carrier = MemoryCarrier(MemorySidecar())
+    client = AsyncClient(ClientSettings(), carrier=carrier)
+    (await client.acquire(Ticket())).finish()
+    permit = client.ask(Ticket())
+    time.sleep(0.5)  # noqa: ASYNC251 - the loop shall stand still
+
+    answer = await permit.decided()
+
+    assert not answer.local
+    assert "missed" not in client.stats()
+    permit.finish()
+    await client.close()
 
 
 async def test_a_restarted_sidecar_learns_what_is_held(stage: Stage) -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 async def test_threads_share_one_session(stage: Stage) -> None:
     """Forty permits from eight threads, and nothing stays held."""
     sidecar = await stage.sidecar()
-    client = SyncClient(ClientSettings(address=sidecar.address))
+    client = SyncClient(ClientSettings(address=sidecar.address, decision_timeout_ms=5000))
 
     def work(_: int) -> None:
         with client.permit(Ticket(model="m")) as permit:

@@ -21,7 +21,7 @@ from tests.telemetry.receivers.recording import Recording
 
 pytestmark = pytest.mark.integration
 
-LIMITS = FetchLimits(connect_s=1.0, total_s=1.0, body_bytes=1 << 20)
+LIMITS = FetchLimits(connect_s=10.0, total_s=20.0, body_bytes=1 << 20)
 PAGE = pages.vllm().encode()
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 

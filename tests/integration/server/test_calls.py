@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from admission.core.leases import LeaseConfig
+from admission.runtime.settings import OverloadConfig
 from admission.vocabulary import Verdict
 from tests.admission.server.desk import SLOTS, config, ticket, wire, words
 from tests.integration.server.sidecar import asking, channel, eventually, running
@@ -89,23 +90,21 @@ async def test_garbage_is_an_invalid_argument(tmp_path: Path, method: str) -> No
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_a_flood_of_calls_is_cut_off_and_decisions_stay_quick(tmp_path: Path) -> None:
+async def test_a_flood_of_calls_is_cut_off_and_leaves_no_harm(tmp_path: Path) -> None:
     """More than can be decided at once waits inside gRPC where nobody sees it: the queue there is bounded."""
-    waits: list[float] = []
     async with running(tmp_path) as sidecar, asking(sidecar.address) as stub:
 
         async def one() -> str:
-            began = time.monotonic()
             try:
                 await acquire(stub)
             except grpc.aio.AioRpcError as error:
                 return error.code().name
-            waits.append(time.monotonic() - began)
             return "decided"
 
         results = await asyncio.gather(*(one() for _ in range(2_000)))
 
-        assert results.count("decided") >= 100
+        # Half of the places are never taken from anybody; how many more get through is up to the machine.
+        assert results.count("decided") >= OverloadConfig().pending_calls // 2
         assert len(results) - results.count("decided") > 500
         # Afterwards everything works as before.
         assert await acquire(stub)

@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from admission.runtime.settings import ListenerConfig, Role, RolesConfig, ServerConfig, TlsFiles
 from admission.server.listen import ListenError
-from admission.vocabulary import Mode, Verdict
+from admission.vocabulary import Mode, Reason, Verdict
 from tests.admission.server.desk import SLOTS, ticket, wire, words
 from tests.integration.server.sidecar import (
     ANY_PORT,
@@ -233,6 +233,10 @@ async def _services(address: str) -> set[str]:
     return set()
 
 
+def _shed(classes: Any) -> list[Any]:
+    return [count for each in classes for count in each.counts if count.verdict == Verdict.SHED]
+
+
 async def test_health_turns_with_the_drain_and_permits_may_finish(tmp_path: Path) -> None:
     """Readiness goes false first, waiters get an answer, grants in flight finish, clients are told."""
     async with (
@@ -252,7 +256,9 @@ async def test_health_turns_with_the_drain_and_permits_may_finish(tmp_path: Path
         told = await stream.read()
 
         assert told.drain_in.seconds in (4, 5)
-        assert [each.verdict for each in told.decisions] == [Verdict.SHED]
+        assert [(each.verdict, each.reason) for each in told.decisions] == [(Verdict.SHED, Reason.DRAINING)]
+        counted = sidecar.server.monitor.snapshot().targets[0].classes
+        assert [each.reason for each in _shed(counted)] == [Reason.DRAINING], "not as if the caller had left"
         assert (await health.Check(health_pb2.HealthCheckRequest())).status == serving.NOT_SERVING
         assert not sidecar.server.ready
         refused = (await stub.Acquire(wire.AcquireRequest(ticket=ticket()))).decision

@@ -173,6 +173,19 @@ async def test_an_older_attach_is_aborted(tmp_path: Path) -> None:
         new.cancel()
 
 
+async def test_a_hello_of_all_that_a_session_may_hold_is_taken(tmp_path: Path) -> None:
+    """Over 4 MiB, some 19,000 permits, a client could never attach again: it tried for ever."""
+    async with running(tmp_path) as sidecar, asking(sidecar.address) as stub:
+        held = [wire.Held(no=no, ticket=ticket(no, tenant="x" * 2**20)) for no in range(1, 13)]
+        stream = stub.Session()
+        said = wire.Hello(session=os.urandom(16), attach=1, held=held)
+        await stream.write(wire.SessionRequest(hello=said, held_count=12))
+
+        assert (await stream.read()).HasField("welcome")
+        assert sidecar.in_flight == 12
+        stream.cancel()
+
+
 async def test_garbage_ends_its_own_stream_only(tmp_path: Path) -> None:
     """Corrupt protobuf is the sender's mistake."""
     async with running(tmp_path) as sidecar, asking(sidecar.address) as stub, channel(sidecar.address) as raw:

@@ -107,6 +107,18 @@ async def test_a_sender_without_the_role_is_shown_and_never_steers() -> None:
         assert len(sink.samples) == 1
 
 
+async def test_a_sender_without_the_role_cannot_make_us_parse_much() -> None:
+    """What is only shown may not cost what steers."""
+    async with running(restricted=True) as (_, sink):
+        port, _ = await sink.ports()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
+            with pytest.raises(grpc.aio.AioRpcError, match="need the telemetry role"):
+                await export(channel, fresh(VLLM_V1.but(more={"padding": "x" * MIB})))
+            await export(channel, fresh())
+        await sink.until(lambda: sink.last.counters.get("spans:default:vllm:without_role") == 1)
+        assert not sink.samples
+
+
 async def test_over_tls_a_certificate_can_have_the_role(tmp_path: Path) -> None:
     """And without a certificate of the right authority there is no connection at all."""
     authority, tls = certificates(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import prometheus_client
 import pytest
@@ -161,6 +162,20 @@ def test_openmetrics_carries_the_trace_as_exemplar() -> None:
     assert content_type.startswith("application/openmetrics-text")
     assert [bucket.exemplar.labels for bucket in buckets if bucket.exemplar] == [{"trace_id": TRACE}]
     assert any(sample.exemplar for sample in families["tidegate_decisions"].samples)
+
+
+def test_of_usual_requests_few_are_asked_for_their_trace_and_of_bad_ones_all() -> None:
+    """Looking up a trace costs more than counting; who looks for one looks for a request that missed its SLO."""
+    asked: list[int] = []
+    metrics = PrometheusExporter(State(), "1.2.3", lambda which: asked.append(which.no) or TRACE)  # type: ignore[func-returns-value]
+    for no in range(160):
+        metrics.on_event("a", replace(finished(no), good=True), 1.0)
+    usual = len(asked)
+    for no in range(200, 220):
+        metrics.on_event("a", replace(finished(no), good=False), 1.0)
+
+    assert usual == 10
+    assert asked[usual:] == list(range(200, 220))
 
 
 def test_a_page_is_of_one_instant() -> None:

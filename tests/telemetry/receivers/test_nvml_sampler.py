@@ -38,6 +38,17 @@ def test_slow_values_are_asked_once_a_second() -> None:
     assert gpu.asked.count("power") == 2
 
 
+def test_slow_values_that_nobody_has_read_yet_are_not_lost_with_their_step() -> None:
+    """When the loop is late, the next step takes the place of the one that waits; heat is asked once a second only."""
+    gpu = FakeGpu("GPU-a")
+    sampler = sampler_of(FakeNvml(gpu))
+    unread = sampler.step(10.0)
+    newest = sampler.step(10.2).after(unread)
+    assert newest.slow
+    assert [(sample.temperature_c, sample.power_w) for sample in newest.gpus] == [(61.0, 350.5)]
+    assert sampler.step(10.4).after(None).gpus[0].temperature_c is None
+
+
 def test_what_is_not_supported_is_asked_once_and_its_reason_kept() -> None:
     """A MIG parent has no utilization, a unified-memory machine no memory: for good."""
     gpu = FakeGpu("GPU-a", errors={"utilization": 3, "power": 4})
