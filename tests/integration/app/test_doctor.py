@@ -37,7 +37,8 @@ class Page(BaseHTTPRequestHandler):
         self.send_response(200 if body else 404)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        with suppress(ConnectionError):  # whoever is in a hurry leaves before the end
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""

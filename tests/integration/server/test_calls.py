@@ -96,7 +96,7 @@ async def test_a_flood_of_calls_is_cut_off_and_leaves_no_harm(tmp_path: Path) ->
 
         async def one() -> str:
             try:
-                await acquire(stub)
+                await acquire(stub, timeout_s=60.0)
             except grpc.aio.AioRpcError as error:
                 return error.code().name
             return "decided"
