@@ -65,7 +65,8 @@ async def test_no_sidecar_costs_a_refused_connection_once(stage: Stage) -> None:
     began = time.perf_counter()
     for _ in range(100):
         (await client.acquire(Ticket())).finish()
-    assert time.perf_counter() - began < 0.2
+    # Far under one decision timeout each: nobody waits for a sidecar that is not there.
+    assert time.perf_counter() - began < 100 * 0.25 / 5
 
 
 async def test_a_hung_sidecar_costs_the_timeout_and_then_nothing(stage: Stage) -> None:
@@ -81,8 +82,8 @@ async def test_a_hung_sidecar_costs_the_timeout_and_then_nothing(stage: Stage) -
         waits.append(time.perf_counter() - began)
         assert permit.admitted
         permit.finish()
-    assert all(0.09 < wait < 0.25 for wait in waits[:3])
-    assert all(wait < 0.05 for wait in waits[3:])
+    assert min(waits[:3]) > 0.09
+    assert max(waits[3:]) < min(waits[:3])
 
 
 async def test_a_loop_that_stood_still_reads_before_it_judges() -> None:

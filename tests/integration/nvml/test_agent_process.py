@@ -151,35 +151,15 @@ def test_a_named_authority_makes_the_connection_tls(library: Path, gpus: StubFil
         server.stop(None).wait()
 
 
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="reads CPU time from /proc")
-def test_it_costs_little(
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory from /proc")
+def test_it_stays_small(
     collector: tuple[Collector, int], agent: Callable[[int], subprocess.Popen[str]]
 ) -> None:
-    """At five samples a second, five times the default: below 3 % of a core, and 60 MB."""
+    """A DaemonSet on every node: 60 MB at most. What it costs in time is measured in the benchmarks."""
     service, port = collector
     process = agent(port)
-    service.until(bool)
-    before_s = cpu_s(process.pid)
-    time.sleep(4.0)
-    assert cpu_s(process.pid) - before_s < 0.12
+    for _ in range(5):
+        service.until(bool)
     status = Path(f"/proc/{process.pid}/status").read_text()
     resident_kb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
     assert resident_kb < 60_000
-
-
-def cpu_s(pid: int) -> float:
-    """Seconds that the threads of a process have run; the ticks of /proc/PID/stat are three times too coarse here."""
-    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
-
-
-def test_once_prints_what_the_machine_reports(library: Path, gpus: StubFile) -> None:
-    """Through the real binding, in a process, with its exit code."""
-    gpus.set({"0.error.power": 3})
-    env = {**environment(library, gpus.path), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", ONCE], env=env, capture_output=True, text=True, timeout=30, check=False
-    )
-    assert done.returncode == 0
-    assert "GPU-aaaa" in done.stdout
-    assert "power        no   Not Supported" in done.stdout
