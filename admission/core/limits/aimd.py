@@ -35,8 +35,10 @@ class AimdConfig:
     """Over this much room the increase is a slow start again."""
     min_step_ratio: float = 0.002
     """A step is one mean request, and never less than this share of the limit."""
-    max_step_ratio: float = 0.05
+    max_step_ratio: float = 0.08
     """Nor more than this share: on an engine that runs six requests, one more is a leap over the edge."""
+    landing: float = 0.2
+    """Under this much room that share shrinks with the room."""
     cut_gain: float = 0.5
     """A cut is this share of the excess of TPOT over its SLO."""
     max_cut: float = 0.3
@@ -55,8 +57,9 @@ class AimdConfig:
     def __post_init__(self) -> None:
         if not 1 <= self.floor_tokens <= self.initial_tokens <= self.ceiling_tokens:
             raise ValueError("need 1 <= floor_tokens <= initial_tokens <= ceiling_tokens")
-        if not self.slow_start > 1.0:
-            raise ValueError(f"slow_start must be over 1, not {self.slow_start}")
+        for name, least in (("slow_start", 1), ("landing", 0)):
+            if not getattr(self, name) > least:
+                raise ValueError(f"{name} must be over {least}, not {getattr(self, name)}")
         for name in (
             "dead_zone",
             "reentry",
@@ -167,12 +170,12 @@ class Aimd:
             self._last_good = self.value
         if excess > self.config.reentry or self._in_slow_start():
             return self._moved(self.value * self.config.slow_start, load.excess_why)
-        return self._moved(self.value + self._step(load.mean_cost), load.excess_why)
+        return self._moved(self.value + self._step(load.mean_cost, excess), load.excess_why)
 
-    def _step(self, mean_cost: float) -> float:
-        """One mean request, within bounds that follow the limit."""
+    def _step(self, mean_cost: float, excess: float) -> float:
+        """One mean request, within bounds that follow the limit, the upper one lower near the edge."""
         least, most = self.config.min_step_ratio * self.value, self.config.max_step_ratio * self.value
-        return min(max(mean_cost, least), most)
+        return min(max(mean_cost, least), most * min(1.0, excess / self.config.landing))
 
     def _in_slow_start(self) -> bool:
         return self._slow_start_to is not None and self.value < self._slow_start_to

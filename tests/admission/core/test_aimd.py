@@ -42,11 +42,19 @@ def test_the_step_is_never_less_than_a_share_of_the_limit() -> None:
     assert aimd.value == 4_008_000
 
 
-def test_on_a_small_engine_a_step_is_less_than_a_request() -> None:
+def test_on_a_small_engine_a_step_is_less_than_a_request_and_smaller_near_the_edge() -> None:
     """Where six requests are the limit, one more leaps over the edge; then every cut is followed by the same leap."""
-    aimd = limit(6_000)
-    aimd.on_tick(load(5_900, 0.3), 0.0)
-    assert aimd.value == 6_300
+    roomy, close = limit(6_000), limit(6_000)
+    roomy.on_tick(load(5_900, 0.3), 0.0)
+    close.on_tick(load(5_900, 0.1), 0.0)
+    assert (roomy.value, close.value) == (6_480, 6_240)
+
+
+def test_on_a_large_engine_the_edge_does_not_slow_the_step() -> None:
+    """There one mean request is a hundredth of the limit: it lands softly anyhow."""
+    aimd = limit()
+    aimd.on_tick(load(95_000, 0.06), 0.0)
+    assert aimd.value == 101_000
 
 
 def test_an_idle_limit_does_not_grow() -> None:
@@ -226,10 +234,11 @@ def test_an_operator_and_new_settings_are_bounded() -> None:
         {"floor_tokens": 0},
         {"initial_tokens": 10, "floor_tokens": 20},
         {"slow_start": 1.0},
+        {"landing": 0.0},
         {"max_cut": 1.0},
     ],
 )
 def test_impossible_settings_are_refused(bad: dict[str, float]) -> None:
     """At start, not at the first cut."""
-    with pytest.raises(ValueError, match=r"floor_tokens|slow_start|max_cut"):
+    with pytest.raises(ValueError, match=r"floor_tokens|slow_start|landing|max_cut"):
         AimdConfig(**bad)  # type: ignore[arg-type]
