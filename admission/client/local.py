@@ -12,6 +12,8 @@ _UNSTATED_OUTPUT_TOKENS = 256
 _PEAK_S = 60.0
 _BUCKET_S = 10.0
 _GROW_EVERY_S = 1.0
+_GROW_AFTER_S = 60.0
+"""A crash or an upgrade is over by then: until then nobody may add to what the sidecar had let in."""
 
 
 @dataclass(slots=True)
@@ -68,10 +70,11 @@ class Peak:
 
 
 class LocalLimit:
-    """Before the first contact a count; after a break what was held, at least one, and more each second that it binds.
+    """Before the first contact a count; after a break what was held, at least one; after a minute alone slowly more.
 
     What was held at the break alone would leave a client that happened to be idle with one request for as long as the
-    sidecar is dead: so its recent peak counts too, and the bound grows slowly. Neither goes beyond `most`.
+    sidecar is dead: so its recent peak counts too, and after a minute the bound grows by one each second that it binds.
+    Neither goes beyond `most`.
     """
 
     def __init__(self, most: int) -> None:
@@ -84,7 +87,7 @@ class LocalLimit:
         """The sidecar went away while `held` was held, after a minute with `peak`."""
         self.bound = held.most(peak.capped(self._most))
         self._by_cost = True
-        self._grown_at = now
+        self._grown_at = now + _GROW_AFTER_S - _GROW_EVERY_S
 
     def grow(self, held: Load, ticket: Ticket, now: float) -> bool:
         """The bound binds: makes room for this ticket, one a second. Returns False when it may not."""
