@@ -63,11 +63,14 @@ class Pace:
         self.cut_at = float("-inf")
         """When the limit was last cut: requests begun before it have been punished already."""
         self._span_cut_at = float("-inf")
+        self._own_at = float("-inf")
+        """When a request of our own last told its pace."""
         self.watched = 0
         """Streams in progress that the last answer could look at."""
 
     def on_finished(self, permit: Permit, tpot_s: float, slo_s: float, now: float) -> None:
         """A request of ours ended."""
+        self._own_at = now
         ended = _Ended(now, permit.admitted_at, tpot_s / slo_s, tpot_s)
         self._finished[permit.ticket.priority].append(ended)
 
@@ -102,8 +105,8 @@ class Pace:
             self.watched += 1
             per_class[permit.ticket.priority].append(tpot_s / slo_s)
         own = self._own(per_class, now)
-        if own is not None:
-            # With requests of our own to look at the coarser sources only add noise.
+        if own is not None or now - self._own_at <= WIDEST_WINDOW_S:
+            # With requests of our own to look at the coarser sources only add noise, also in the moments after a cut.
             return own
         answers = (self._from_scrape(now), self._from_spans(now))
         return min((answer for answer in answers if answer is not None), key=lambda e: e.value, default=None)
@@ -140,8 +143,7 @@ class Pace:
         return _excess(self._scraped.value, Source.SCRAPE, "mean of the engine's token counter")
 
     def _from_spans(self, now: float) -> Excess | None:
-        fresh = (one for one in self._spans if one.began_at >= self.cut_at)
-        recent = [one for one in fresh if now - one.at <= FINISHED_WINDOW_S]
+        recent = [one for one in self._spans if now - one.at <= FINISHED_WINDOW_S]
         if len(recent) < 3:
             return None
         answer = _excess(

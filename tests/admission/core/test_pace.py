@@ -167,3 +167,24 @@ def test_finished_requests_of_our_own_silence_the_coarser_sources_too() -> None:
     excess = pace.excess([], 2.0)
     assert excess is not None
     assert (excess.value, excess.why.source) == (0.5, Source.OWN)
+
+
+def test_spans_alone_go_on_telling_after_a_cut() -> None:
+    """With nothing else to see, evidence from before a small cut is still the best there is: they are paced instead."""
+    pace = Pace()
+    for _ in range(5):
+        pace.on_span(0.24, 0.08, 12.0, 10.0)
+    pace.cut_at = 9.0
+    excess = pace.excess([], 10.0)
+    assert excess is not None
+    assert excess.why.source is Source.SPANS
+
+
+def test_right_after_a_cut_spans_do_not_speak_for_our_own_requests() -> None:
+    """They tell of the same requests, begun before it."""
+    pace = Pace()
+    for no in range(9):
+        pace.on_finished(permit(no, at=1.0), 0.2, 0.08, 4.0)
+        pace.on_span(0.2, 0.08, 3.0, 4.0)
+    pace.cut_at = 4.5
+    assert pace.excess([], 5.0) is None
