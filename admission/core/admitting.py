@@ -29,7 +29,7 @@ BLOCKED = {
     Block.LIMIT: "the limit is full",
     Block.KV: "the KV cache would be overrun",
     Block.PREFILL: "the prefill budget is full",
-    Block.OVER_SLO: "another that misses its SLO anyhow runs",
+    Block.OVER_SLO: "it misses its SLO anyhow, and such requests have had their share",
 }
 
 
@@ -139,8 +139,8 @@ class Admitting(Holding):
             passes.step_around(head)
 
     def _waits_for_its_like(self, waiter: Waiter, now: float) -> bool:
-        """It misses its SLO anyhow and another such ticket is in prefill: no reason for others to wait."""
-        if not self.target.ledger.over_slo:
+        """It misses its SLO anyhow and it is not the turn of such tickets: no reason for others to wait."""
+        if not self.budgets.over_slo_rationed(now):
             return False
         forecast = self.budgets.forecast(waiter.ticket, waiter.cost, 0.0, now)
         return forecast is not None and forecast.over_slo
@@ -158,7 +158,8 @@ class Admitting(Holding):
         arrived_at = now - waited_s
         position = self.target.queue.ahead_of(ticket.priority)[0] + 1
         expected_wait_s = min(self._expected_wait_s(ticket.priority, cost.total), patience_s)
-        self.target.queue.add(Waiter(ticket, cost, arrived_at, arrived_at + patience_s))
+        start_by = arrived_at + self._start_within_s(ticket, cost)
+        self.target.queue.add(Waiter(ticket, cost, arrived_at, arrived_at + patience_s, start_by))
         self._pump(now)
         if ticket.id in self.target.queue:
             self._emit(Queued(ticket, position, expected_wait_s))
@@ -179,6 +180,12 @@ class Admitting(Holding):
     def _patience_s(self, ticket: Ticket) -> float:
         longest = self.target.class_config(ticket.priority).patience
         return longest if ticket.patience_s is None else min(ticket.patience_s, longest)
+
+    def _start_within_s(self, ticket: Ticket, cost: Cost) -> float:
+        """How long it could wait and have its first token in time, in seconds."""
+        settings, prefill = self.target.class_config(ticket.priority), self.target.prefill
+        slo_s = settings.slo.ttft_for(cost.prompt)
+        return (settings.patience if slo_s is None else slo_s) - cost.prompt / prefill.rate
 
     def _expected_wait_s(self, priority: PriorityClass, own: int) -> float:
         """Cost that waits before it and its own, over the cost that finishes per second."""

@@ -89,7 +89,7 @@ class Budgets:
         """What keeps this ticket from running now as one of that rank; an idle engine always takes one, and a probe goes."""
         if self._target.idle or self._recovery.closed:
             return None
-        if forecast is not None and forecast.over_slo and self._target.ledger.over_slo:
+        if forecast is not None and forecast.over_slo and self.over_slo_rationed(now):
             return Block.OVER_SLO
         if self._slots_full(now):
             return Block.SLOTS
@@ -100,6 +100,10 @@ class Budgets:
         if not self._fits_kv(ticket, cost, now):
             return Block.KV
         return None if self._fits_prefill(cost, rank, now) else Block.PREFILL
+
+    def over_slo_rationed(self, now: float) -> bool:
+        """One at a time, and so that they take no more than their share of it: all others wait behind such a prompt."""
+        return self._target.ledger.over_slo > 0 or now < self._target.prefill.over_slo_at
 
     def _slots_full(self, now: float) -> bool:
         target = self._target

@@ -251,6 +251,7 @@ class Holding:
             gate.reconfigure(getattr(config, name))
         self.config = target.config = config
         target.set_rooms()
+        target.set_orders()
         target.queue.ageing_s = config.ageing_s
         target.cost.config = config.cost
         target.prefill.config = config.prefill

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from admission.core.ledger import Ledger, Permit
+from admission.core.stats import RunningQuantile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,11 @@ class PrefillConfig:
     """Prompt tokens per second that the engine is thought to read until it has been seen."""
     decay: float = 0.97
     """What older measurements of that rate keep of their weight at each new one."""
+    large_tokens: int = 4_000
+    """Prompts from this size on are judged by what a miss of the prefix cache costs: hits come all or nothing, so that
+    a mean over both tells nothing about either."""
+    over_slo_share: float = 0.1
+    """Of the time, that prompts may take which miss their SLO even on an empty engine: they are served one at a time."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 1.0:
@@ -32,8 +38,13 @@ class PrefillConfig:
             raise ValueError(f"initial_rate must be over 0, not {self.initial_rate}")
         if not 0.0 < self.decay < 1.0:
             raise ValueError(f"decay must be between 0 and 1, not {self.decay}")
+        if self.large_tokens < 1:
+            raise ValueError(f"large_tokens must be at least 1, not {self.large_tokens}")
+        if not 0.0 < self.over_slo_share <= 1.0:
+            raise ValueError(f"over_slo_share must be over 0 and at most 1, not {self.over_slo_share}")
 
 
+LARGE_WINDOW, MIN_LARGE, LARGE_QUANTILE = 50, 5, 0.2
 MOST_PLAUSIBLE_RATE = 1e6
 """Prompt tokens per second that no engine exceeds."""
 
@@ -47,6 +58,9 @@ class Prefill:
         self._tokens = 0.0
         self._seconds = 0.0
         self._seen = 0.0
+        self._large = RunningQuantile(LARGE_WINDOW)
+        self.over_slo_at = float("-inf")
+        """When the next prompt may go that misses its SLO anyhow."""
         self.last_first_token_at = float("-inf")
         self.restored: float | None = None
         self.steered: float | None = None
@@ -55,6 +69,7 @@ class Prefill:
     def forget(self) -> None:
         """The engine restarted: what it could do before says nothing."""
         self._tokens = self._seconds = self._seen = 0.0
+        self._large = RunningQuantile(LARGE_WINDOW)
         self.restored = self.steered = None
 
     @property
@@ -89,7 +104,21 @@ class Prefill:
         if permit.ahead >= 1_500 * self.scale or ttft_s > 0.25 * self.slo_s:
             self._tokens = self._tokens * self.config.decay + permit.ahead
             self._seconds = self._seconds * self.config.decay + ttft_s
+        if permit.ahead >= self._large_from and 2 * permit.cost.prompt >= permit.ahead:
+            self._large.add(permit.ahead / ttft_s)
+        if permit.over_slo:
+            self.over_slo_at = now + ttft_s * (1.0 / self.config.over_slo_share - 1.0)
         self._seen += permit.cost.prompt
+
+    @property
+    def _large_from(self) -> float:
+        return self.config.large_tokens * self.scale
+
+    def rate_for(self, prompt: int, rate: float) -> float:
+        """The rate at which such a prompt is read when that is the rate of all: a large one may miss the prefix cache."""
+        if prompt < self._large_from or len(self._large) < MIN_LARGE:
+            return rate
+        return min(rate, self._large.value(LARGE_QUANTILE))
 
     def censored(self, ledger: Ledger, now: float) -> float:
         """The rate, lowered by a request that is late now: it need not end to be evidence."""
@@ -138,7 +167,8 @@ class Prefill:
             cautious = rate = max(rate, 20_000.0)
         else:
             cautious = max(self.censored(ledger, now), 500.0)
-        return prompt / rate, (ledger.pending_prompt + prompt) / cautious
+        ahead_s = ledger.pending_prompt / cautious
+        return prompt / self.rate_for(prompt, rate), ahead_s + prompt / self.rate_for(prompt, cautious)
 
     def stalled(self, ledger: Ledger, now: float) -> bool:
         """Has prefill stood still for longer than the oldest pending prompt can explain?"""

@@ -13,6 +13,7 @@ from admission.core.leases import LeaseConfig
 from admission.core.limits.aimd import AimdConfig
 from admission.core.limits.fixed import FixedConfig
 from admission.core.prefill import PrefillConfig
+from admission.core.queueing.line import Order
 from admission.core.recovery import RecoveryConfig
 from admission.core.slo import BACKGROUND_SLO, INTERACTIVE_SLO, SloConfig
 from admission.vocabulary import Mode, PriorityClass
@@ -31,6 +32,11 @@ class ClassConfig:
     """Requests of the class that may wait; more are refused with QUEUE_FULL."""
     queue_rate_s: float = 2.0
     """Prompt tokens that may wait, in seconds of the measured prefill rate."""
+    order: Order = "fifo"
+    """Who of the class goes first: `fifo` the oldest, `newest`, `slack` the one that must start soonest for its TTFT,
+    `cost` the cheapest."""
+    overtaken_s: float | None = None
+    """Whoever has waited this long is passed by nobody of the class any more; none: a third of the patience."""
 
     def __post_init__(self) -> None:
         if self.patience_s is not None and not self.patience_s >= 0:
@@ -39,6 +45,13 @@ class ClassConfig:
             raise ValueError(f"queue_tickets must not be negative, not {self.queue_tickets}")
         if not self.queue_rate_s > 0:
             raise ValueError(f"queue_rate_s must be over 0, not {self.queue_rate_s}")
+        if self.overtaken_s is not None and not self.overtaken_s >= 0:
+            raise ValueError(f"overtaken_s must not be negative, not {self.overtaken_s}")
+
+    @property
+    def overtaken(self) -> float:
+        """How long others of the class may pass a waiter, in seconds."""
+        return self.patience / 3.0 if self.overtaken_s is None else self.overtaken_s
 
     @property
     def patience(self) -> float:

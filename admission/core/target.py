@@ -44,6 +44,7 @@ class Target:
         self.config = config
         self.ledger = Ledger()
         self.queue = Queue(config.ageing_s)
+        self.set_orders()
         self.cost = CostModel(config.cost)
         self.prefill = Prefill(config.prefill)
         self.pace = Pace()
@@ -152,6 +153,11 @@ class Target:
         """What each class may take of the limit and of the prefill budget: the rest is for the more urgent."""
         limit, prefill = 1.0 - self.config.limit_room, 1.0 - self.config.prefill_room
         self.rooms = [(limit**rank, prefill**rank) for rank in PriorityClass]
+
+    def set_orders(self) -> None:
+        """Who of each class goes first."""
+        for priority, settings in self.config.classes.items():
+            self.queue.serve(priority, settings.order, settings.overtaken)
 
     def expected_at_start(self, ticket: Ticket, cost: Cost) -> float:
         """KV tokens that a ticket not begun is expected to hold at its peak share."""

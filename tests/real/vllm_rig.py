@@ -33,6 +33,7 @@ KV_TOKENS = KV_BLOCKS * BLOCK_TOKENS
 VARIABLE = "TIDEGATE_VLLM_PYTHON"
 CLIENT_METRICS = "/tidegate/metrics"
 ENGINE_START_S, SIDECAR_START_S = 300.0, 60.0
+SNAPSHOT_ATTEMPTS = 4
 
 
 def engine_python() -> Path:
@@ -236,10 +237,19 @@ class Rig:
         }
 
     async def snapshot(self) -> Snapshot:
-        """What the sidecar sees now."""
+        """What the sidecar sees now; asked again, a few times and said aloud, when the whole machine stood still meanwhile."""
         assert self._channel is not None
         stub = cast("MonitorServiceAsyncStub", MonitorServiceStub(self._channel))
-        return (await stub.GetSnapshot(GetSnapshotRequest(), timeout=5)).snapshot
+        for attempt in range(SNAPSHOT_ATTEMPTS):
+            asked = time.monotonic()
+            try:
+                return (await stub.GetSnapshot(GetSnapshotRequest(), timeout=5)).snapshot
+            except grpc.aio.AioRpcError as error:
+                late_s = time.monotonic() - asked
+                sys.stderr.write(f"no snapshot for {late_s:.1f} s: {error.code().name}\n")
+                if attempt == SNAPSHOT_ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable")
 
     async def spans(self) -> int:
         """Finished requests that vLLM's spans have told this sidecar of."""

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
-from admission.core.cost import Cost
-from admission.core.model import Ticket, TicketId
+from admission.core.model import TicketId
+from admission.core.queueing.line import Line, Order, Waiter
 from admission.vocabulary import PriorityClass
 
-
-@dataclass(slots=True, eq=False)
-class Waiter:
-    """A ticket in the queue. Monotonic seconds."""
-
-    ticket: Ticket
-    cost: Cost
-    arrived_at: float
-    deadline_at: float
-
-
-_Entry = tuple[float, int, Waiter]
+__all__ = ["Queue", "Waiter"]
 
 
 class Queue:
-    """Waiters by class, oldest first. A waiter may gain one class for each `ageing_s` that it has waited."""
+    """Waiters by class, each in its order. A waiter may gain one class for each `ageing_s` that it has waited."""
 
     def __init__(self, ageing_s: float) -> None:
         self.ageing_s = ageing_s
         self._waiters: dict[TicketId, Waiter] = {}
         self._by_owner: dict[str, dict[TicketId, None]] = {}
-        self._order: list[list[_Entry]] = [[] for _ in PriorityClass]
-        self._deadlines: list[_Entry] = []
+        self._lines = [Line(self._waits) for _ in PriorityClass]
+        self._deadlines: list[tuple[float, int, Waiter]] = []
         self._sequence = 0
         self.count = [0] * len(PriorityClass)
         self.prompt_tokens = [0] * len(PriorityClass)
@@ -44,13 +32,17 @@ class Queue:
     def __contains__(self, id: TicketId) -> bool:
         return id in self._waiters
 
+    def serve(self, priority: PriorityClass, order: Order, overtaken_s: float) -> None:
+        """Serve a class in that order; whoever has waited `overtaken_s` is passed by nobody any more."""
+        self._lines[priority].reorder(order, overtaken_s)
+
     def add(self, waiter: Waiter) -> None:
-        """Put a waiter in its place by arrival (it may have waited before)."""
+        """Put a waiter in its place."""
         self._sequence += 1
         id = waiter.ticket.id
         self._waiters[id] = waiter
         self._by_owner.setdefault(id.owner, {})[id] = None
-        heapq.heappush(self._order[waiter.ticket.priority], (waiter.arrived_at, self._sequence, waiter))
+        self._lines[waiter.ticket.priority].add(waiter)
         heapq.heappush(self._deadlines, (waiter.deadline_at, self._sequence, waiter))
         self._account(waiter, 1)
 
@@ -67,10 +59,8 @@ class Queue:
         return waiter
 
     def pick(self, passes: Callable[[Waiter], bool], now: float, *, aged: bool) -> Waiter | None:
-        """The most urgent waiter that `passes`: by class (after ageing, when `aged`), then by arrival."""
-        candidates = [
-            head for head in (self._first(rank, passes) for rank in PriorityClass) if head is not None
-        ]
+        """The most urgent waiter that `passes`: by class (after ageing, when `aged`), the first in its line."""
+        candidates = [head for line in self._lines if (head := line.first(passes, now)) is not None]
         if len(candidates) < 2:
             return candidates[0] if candidates else None
         return min(candidates, key=lambda waiter: (self.rank(waiter, now, aged=aged), waiter.arrived_at))
@@ -108,21 +98,6 @@ class Queue:
         end = priority + 1
         return sum(self.count[:end]), sum(self.cost[:end])
 
-    def _first(self, rank: int, passes: Callable[[Waiter], bool]) -> Waiter | None:
-        order = self._order[rank]
-        while order and not self._waits(order[0][2]):
-            heapq.heappop(order)
-        if not order:
-            return None
-        head = order[0][2]
-        if passes(head):
-            return head
-        # The head is held: step around it, in order, unless nobody passes (which is quicker to find out).
-        if not any(self._waits(entry[2]) and passes(entry[2]) for entry in order):
-            return None
-        ordered = (entry[2] for entry in sorted(order) if self._waits(entry[2]))
-        return next(waiter for waiter in ordered if passes(waiter))
-
     def _waits(self, waiter: Waiter) -> bool:
         # By identity: a ticket that came back after a broken stream has a new waiter under its old id.
         return self._waiters.get(waiter.ticket.id) is waiter
@@ -134,10 +109,8 @@ class Queue:
         self.cost[rank] += sign * waiter.cost.total
 
     def _compact(self, rank: int) -> None:
-        # Cancelled waiters leave their heap entries behind; drop them before they outnumber the live ones.
-        if len(self._order[rank]) > 64 + 2 * self.count[rank]:
-            self._order[rank] = [entry for entry in self._order[rank] if self._waits(entry[2])]
-            heapq.heapify(self._order[rank])
+        # Cancelled waiters leave their entries behind; drop them before they outnumber the live ones.
+        self._lines[rank].compact(self.count[rank])
         if len(self._deadlines) > 64 + 2 * len(self._waiters):
             self._deadlines = [entry for entry in self._deadlines if self._waits(entry[2])]
             heapq.heapify(self._deadlines)

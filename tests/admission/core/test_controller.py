@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -254,12 +255,17 @@ def test_a_ticket_whose_ttft_is_hopeless_is_refused_at_once() -> None:
 
 
 def test_a_ticket_that_no_engine_serves_in_time_runs_one_at_a_time() -> None:
-    """It is not refused for ever."""
+    """It is not refused for ever, and takes no more than a tenth of the time from the others."""
     bench = Bench(limit=FULL_AT_100K)
     known_rate(bench, 1_000)
     long = bench.admit(prompt_tokens=8_000, max_tokens=1)
+    bench.wait(0.05)
     only(Queued, bench.submit(prompt_tokens=8_000, max_tokens=1))
-    only(Admitted, bench.core.first_token(long.id, bench.now))
+    assert some(Admitted, bench.core.first_token(long.id, bench.now)) == []
+    assert some(Admitted, bench.finish(bench.admit(prompt_tokens=100, max_tokens=1))) == []
+    small = bench.admit(prompt_tokens=100, max_tokens=1)
+    bench.wait(0.5)
+    only(Admitted, bench.finish(small))
 
 
 def test_batch_is_not_judged_by_a_ttft_it_does_not_have() -> None:
@@ -335,7 +341,12 @@ def test_the_settings_check_themselves() -> None:
     for bad in refused:
         with pytest.raises(ValueError, match=next(iter(bad))):
             ControllerConfig(**bad)
-    for field, value in (("patience_s", -1.0), ("queue_tickets", -1), ("queue_rate_s", 0.0)):
+    for field, value in (
+        ("patience_s", -1.0),
+        ("queue_tickets", -1),
+        ("queue_rate_s", 0.0),
+        ("overtaken_s", -1.0),
+    ):
         with pytest.raises(ValueError, match=field):
             ClassConfig(**{field: value})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="min_s"):
@@ -347,6 +358,20 @@ def test_the_settings_check_themselves() -> None:
     with pytest.raises(ValueError, match="output_share"):
         KvForecastConfig(output_share=0.0)
     assert ClassConfig(slo=SloConfig(ttft_s=None)).patience == 10.0
+
+
+def test_a_class_is_served_in_the_order_that_its_settings_say() -> None:
+    """Also one set while they wait already."""
+    newest = {**default_classes(), PriorityClass.INTERACTIVE: ClassConfig(order="newest", overtaken_s=9.0)}
+    bench = Bench(limit=FULL_AT_100K)
+    long = bench.fill()
+    for _ in range(2):
+        only(Queued, bench.submit(prompt_tokens=4_000, max_tokens=1))
+        bench.wait(0.1)
+    bench.core.reconfigure(replace(bench.core.config, classes=newest), bench.now)
+    third = bench.ticket(prompt_tokens=4_000, max_tokens=1)
+    only(Queued, bench.core.submit(third, bench.now))
+    assert only(Admitted, bench.finish(long)).ticket is third
 
 
 def test_an_operator_switches_to_off_and_everything_passes() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from admission.core.cost import Cost
@@ -138,9 +140,46 @@ def test_a_stall_is_silence_that_the_oldest_prompt_cannot_explain() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"share": 0.0}, {"refuse_share": 2.0}, {"initial_rate": 0.0}, {"decay": 1.0}]
+    "bad",
+    [
+        {"share": 0.0},
+        {"refuse_share": 2.0},
+        {"initial_rate": 0.0},
+        {"decay": 1.0},
+        {"large_tokens": 0},
+        {"over_slo_share": 0.0},
+    ],
 )
-def test_impossible_settings_are_refused(bad: dict[str, float]) -> None:
+def test_impossible_settings_are_refused(bad: dict[str, Any]) -> None:
     """With their name."""
     with pytest.raises(ValueError, match=next(iter(bad))):
         PrefillConfig(**bad)
+
+
+def test_a_large_prompt_is_judged_by_what_a_cache_miss_costs() -> None:
+    """Hits of a prefix cache are all or nothing: four in five make the mean rate say nothing about the fifth."""
+    desk = Desk()
+    for no in range(50):
+        desk.first_token(desk.admit(8_000, 0.0), 4.0 if no % 4 == 0 else 0.1)
+    assert desk.prefill.rate > 5_000
+    assert desk.prefill.forecast(8_000, desk.ledger, 0.0)[0] == pytest.approx(4.0)
+    assert desk.prefill.forecast(1_000, desk.ledger, 0.0)[0] == pytest.approx(1_000 / desk.prefill.rate)
+
+
+def test_a_few_large_prompts_prove_nothing_yet() -> None:
+    """Under five the mean has to do."""
+    desk = Desk()
+    for _ in range(4):
+        desk.first_token(desk.admit(8_000, 0.0), 8.0)
+    desk.learn(8_000.0, times=20)
+    assert desk.prefill.rate_for(8_000, 8_000.0) == pytest.approx(8_000.0)
+
+
+def test_a_restart_forgets_what_a_miss_costs() -> None:
+    """The engine may come back with another cache."""
+    desk = Desk()
+    for _ in range(10):
+        desk.first_token(desk.admit(8_000, 0.0), 8.0)
+    assert desk.prefill.rate_for(8_000, 8_000.0) == pytest.approx(1_000.0)
+    desk.prefill.forget()
+    assert desk.prefill.rate_for(8_000, 8_000.0) == pytest.approx(8_000.0)

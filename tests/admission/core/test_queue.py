@@ -96,7 +96,7 @@ def test_cancelled_waiters_leave_nothing_behind() -> None:
         queue.add(waiter(no))
         queue.remove(TicketId("s", no))
     assert len(queue._deadlines) < 100
-    assert len(queue._order[0]) < 100
+    assert len(queue._lines[PriorityClass.INTERACTIVE]) < 100
     head = queue.pick(anyone, 0.0, aged=True)
     assert head is not None
     assert head.ticket.id.no == 0

@@ -1,0 +1,90 @@
+"""The orders in which a class is served."""
+
+from __future__ import annotations
+
+import pytest
+
+from admission.core.cost import Cost
+from admission.core.model import Ticket, TicketId
+from admission.core.queueing.line import Line, Order, Waiter
+
+
+def anyone(_: Waiter) -> bool:
+    """Passes all."""
+    return True
+
+
+def waiter(no: int, at: float, tokens: int, start_by: float) -> Waiter:
+    """One that arrived then, with a prompt of that size."""
+    return Waiter(Ticket(TicketId("s", no)), Cost(tokens, 1, tokens + 1), at, at + 9.0, start_by)
+
+
+class Desk:
+    """A line, and who is still in it."""
+
+    def __init__(self, order: Order = "fifo", overtaken_s: float = 5.0) -> None:
+        self.waiting: dict[TicketId, Waiter] = {}
+        self.line = Line(lambda one: self.waiting.get(one.ticket.id) is one, order, overtaken_s)
+
+    def add(self, *waiters: Waiter) -> None:
+        """They come."""
+        for one in waiters:
+            self.waiting[one.ticket.id] = one
+            self.line.add(one)
+
+    def serve(self, now: float) -> list[int]:
+        """All, one after the other."""
+        numbers = []
+        while (one := self.line.first(anyone, now)) is not None:
+            numbers.append(one.ticket.id.no)
+            del self.waiting[one.ticket.id]
+        return numbers
+
+
+THREE = (waiter(1, 0.0, 500, 1.0), waiter(2, 1.0, 9_000, 0.5), waiter(3, 2.0, 20, 3.9))
+
+
+@pytest.mark.parametrize(
+    ("order", "served"),
+    [("fifo", [1, 2, 3]), ("newest", [3, 2, 1]), ("slack", [2, 1, 3]), ("cost", [3, 1, 2])],
+)
+def test_each_order_serves_as_it_says(order: Order, served: list[int]) -> None:
+    """By arrival, newest first, by when it must start, by cost."""
+    desk = Desk(order)
+    desk.add(*THREE)
+    assert desk.serve(2.0) == served
+
+
+@pytest.mark.parametrize("order", ["newest", "slack", "cost"])
+def test_whoever_has_waited_long_enough_is_passed_by_nobody(order: Order) -> None:
+    """Else newcomers or small requests would starve the rest."""
+    desk = Desk(order, overtaken_s=1.5)
+    desk.add(*THREE)
+    assert desk.serve(2.6)[:2] == [1, 2]
+
+
+def test_an_old_one_that_is_held_is_stepped_around() -> None:
+    """A gate that holds it must not hold the others."""
+    desk = Desk("cost", overtaken_s=1.0)
+    desk.add(*THREE)
+    picked = desk.line.first(lambda one: one.ticket.id.no != 1, 5.0)
+    assert picked is THREE[2]
+
+
+def test_another_order_holds_for_those_that_wait_already() -> None:
+    """A change of settings takes effect at once, without those that left."""
+    desk = Desk("fifo")
+    desk.add(*THREE, waiter(4, 0.0, 1, 0.0))
+    del desk.waiting[TicketId("s", 4)]
+    desk.line.reorder("cost", 9.0)
+    assert desk.serve(2.0) == [3, 1, 2]
+
+
+def test_those_that_left_leave_nothing_behind() -> None:
+    """Memory follows those that wait, not those that came."""
+    desk = Desk("cost")
+    for no in range(500):
+        desk.add(waiter(no, float(no), no, 0.0))
+        del desk.waiting[TicketId("s", no)]
+        desk.line.compact(0)
+    assert len(desk.line) <= 65
