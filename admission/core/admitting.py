@@ -22,6 +22,7 @@ from admission.vocabulary import Mode, PriorityClass, Reason, Source, Verdict
 
 MAX_WAITED_S = 10.0
 """A caller that comes back keeps at most so much of the time that it says it has waited."""
+LOOK_AGAIN_S = 0.1
 AGED_EVERY = 10
 BLOCKED = {
     Block.SLOTS: "the engine runs all the sequences that it can",
@@ -239,6 +240,10 @@ class Admitting(Holding):
 
     def _try_head(self, waiter: Waiter, passes: Passing, now: float) -> bool:
         waited_s, rank = now - waiter.arrived_at, self._rank(waiter, now)
+        if now - waiter.full_at < LOOK_AGAIN_S and self.budgets.still_full(waiter.cost, rank, now):
+            # Nothing else can have changed much since: most looks at a full limit end here.
+            self._note(Block.LIMIT, rank)
+            return False
         forecast = self.budgets.forecast(waiter.ticket, waiter.cost, waited_s, now)
         if forecast is not None and self.budgets.hopeless(forecast, now):
             self.target.queue.remove(waiter.ticket.id)
@@ -252,6 +257,7 @@ class Admitting(Holding):
         if block is not None:
             # Stop here: a smaller ticket slipping past would starve large ones and turn priority round.
             self._note(block, rank)
+            waiter.full_at = now if block is Block.LIMIT else float("-inf")
             return False
         self.target.queue.remove(waiter.ticket.id)
         self._admit_waiter(waiter, _over_slo(forecast), now)

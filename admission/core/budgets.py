@@ -101,6 +101,10 @@ class Budgets:
             return Block.KV
         return None if self._fits_prefill(cost, rank, now) else Block.PREFILL
 
+    def still_full(self, cost: Cost, rank: int, now: float) -> bool:
+        """Does the limit go on keeping out one that it kept out a moment ago?"""
+        return not (self._target.idle or self._recovery.closed or self._fits_limit(cost, rank, now))
+
     def over_slo_rationed(self, now: float) -> bool:
         """One at a time, and so that they take no more than their share of it: all others wait behind such a prompt."""
         return self._target.ledger.over_slo > 0 or now < self._target.prefill.over_slo_at

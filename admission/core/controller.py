@@ -99,17 +99,21 @@ class Controller(Admitting):
 
     def progress(self, items: Iterable[tuple[TicketId, int, float]], now: float) -> list[Event]:
         """New output chunks: (id, how many, seconds since the newest came)."""
+        permits, begun = self.target.ledger.permits, False
         for id, chunks, age_s in items:
-            permit = self.target.ledger.permits.get(id)
+            permit = permits.get(id)
             if permit is None or chunks <= 0:
                 continue
-            at = now - max(0.0, age_s)
+            at = now - age_s if age_s > 0 else now
             if permit.first_token_at is None:
                 self._first_token(permit, now, at)
+                begun = True
             permit.chunks += chunks
-            permit.last_chunk_at = max(at, permit.last_chunk_at or at)
+            if permit.last_chunk_at is None or at > permit.last_chunk_at:
+                permit.last_chunk_at = at
             self.target.marks.progress_at = now
-        return self._settled(now)
+        # Chunks alone make room for nobody.
+        return self._settled(now) if begun else self._events_out()
 
     def cancel(self, id: TicketId, now: float) -> list[Event]:
         """Its caller left: a waiter is gone at once, an admitted one is given back."""
@@ -276,14 +280,15 @@ class Controller(Admitting):
 
     def next_wakeup(self) -> float | None:
         """When to call `wake` next: monotonic seconds, never before the last `now` once `wake` has returned."""
-        instants = [
-            self._next_tick,
-            self.target.queue.next_deadline(),
-            self.leases.next_at(),
-            self._next_prefilled(),
-        ]
-        instants += [gate.next_at() for gate in self.target.gates.values()]
-        return min(instant for instant in instants if instant is not None)
+        earliest = self._next_tick
+        for instant in (self.target.queue.next_deadline(), self.leases.next_at(), self._next_prefilled()):
+            if instant is not None and instant < earliest:
+                earliest = instant
+        for gate in self.target.gates.values():
+            instant = gate.next_at()
+            if instant is not None and instant < earliest:
+                earliest = instant
+        return earliest
 
     def view(self, now: float) -> View:
         """What to show, as a copy."""

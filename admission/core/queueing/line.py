@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from admission.core.cost import Cost
-from admission.core.model import Ticket
+from admission.core.model import Ticket, TicketId
 
 Order = Literal["fifo", "newest", "slack", "cost"]
 """Oldest first; newest first; the one first that must start soonest to meet its TTFT; the cheapest first."""
@@ -24,6 +24,8 @@ class Waiter:
     deadline_at: float
     start_by: float = 0.0
     """When it must start to meet its TTFT."""
+    full_at: float = float("-inf")
+    """When it was last looked at in full and found that only the limit keeps it."""
 
     def key(self, order: Order) -> float:
         """Lowest goes first."""
@@ -42,15 +44,17 @@ class Line:
     """One class. Entries of those that left stay until they come to the front or outnumber the others.
 
     Args:
-        waits: is this waiter still in the queue?
+        waiting: who is in the queue still, by ticket; kept by its owner.
         order: who goes first.
         overtaken_s: whoever has waited this long is passed by nobody any more.
     """
 
-    def __init__(self, waits: Test, order: Order = "fifo", overtaken_s: float = 0.0) -> None:
+    def __init__(
+        self, waiting: dict[TicketId, Waiter], order: Order = "fifo", overtaken_s: float = 0.0
+    ) -> None:
         self.order = order
         self.overtaken_s = overtaken_s
-        self._waits = waits
+        self._waiting = waiting
         self._entries: list[_Entry] = []
         self._oldest: list[_Entry] = []
         self._sequence = 0
@@ -102,3 +106,7 @@ class Line:
         while entries and not self._waits(entries[0][2]):
             heapq.heappop(entries)
         return entries[0][2] if entries else None
+
+    def _waits(self, waiter: Waiter) -> bool:
+        # By identity: a ticket that came back after a broken stream has a new waiter under its old id.
+        return self._waiting.get(waiter.ticket.id) is waiter

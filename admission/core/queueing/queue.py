@@ -19,7 +19,7 @@ class Queue:
         self.ageing_s = ageing_s
         self._waiters: dict[TicketId, Waiter] = {}
         self._by_owner: dict[str, dict[TicketId, None]] = {}
-        self._lines = [Line(self._waits) for _ in PriorityClass]
+        self._lines = [Line(self._waiters) for _ in PriorityClass]
         self._deadlines: list[tuple[float, int, Waiter]] = []
         self._sequence = 0
         self.count = [0] * len(PriorityClass)

@@ -24,7 +24,7 @@ class Desk:
 
     def __init__(self, order: Order = "fifo", overtaken_s: float = 5.0) -> None:
         self.waiting: dict[TicketId, Waiter] = {}
-        self.line = Line(lambda one: self.waiting.get(one.ticket.id) is one, order, overtaken_s)
+        self.line = Line(self.waiting, order, overtaken_s)
 
     def add(self, *waiters: Waiter) -> None:
         """They come."""
