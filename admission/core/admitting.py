@@ -18,11 +18,15 @@ from admission.core.model import (
     Why,
 )
 from admission.core.queueing.queue import Waiter
+from admission.core.settings import ClassConfig
 from admission.vocabulary import Mode, PriorityClass, Reason, Source, Verdict
 
 MAX_WAITED_S = 10.0
 """A caller that comes back keeps at most so much of the time that it says it has waited."""
 LOOK_AGAIN_S = 0.1
+FITTING = frozenset({Block.LIMIT, Block.KV, Block.PREFILL})
+MOST_PASSED = 4
+"""Waiters that do not fit, of which each look at the queue passes no more than this many."""
 AGED_EVERY = 10
 BLOCKED = {
     Block.SLOTS: "the engine runs all the sequences that it can",
@@ -43,11 +47,13 @@ class Passing:
         self._now = now
         self._asked: dict[tuple[int, Flow], bool] = {}
         self._around: set[TicketId] = set()
+        self._passed = 0
+        self._rank = len(PriorityClass)
 
     def __call__(self, waiter: Waiter) -> bool:
         """May this one run as far as gates and its session are concerned?"""
         ticket = waiter.ticket
-        if ticket.id in self._around or ticket.id.owner in self._stalled:
+        if ticket.id in self._around or ticket.id.owner in self._stalled or ticket.priority > self._rank:
             return False
         return self._budgets is None or self._gates_pass(self._budgets, ticket)
 
@@ -60,6 +66,15 @@ class Passing:
     def step_around(self, waiter: Waiter) -> None:
         """Leave this one out for now."""
         self._around.add(waiter.ticket.id)
+
+    def may_pass(self, waiter: Waiter, settings: ClassConfig, waited_s: float) -> bool:
+        """May a smaller one of its class go in its place, since this one does not fit? A few are looked at, not all."""
+        if settings.order != "fit" or waited_s >= settings.overtaken or self._passed >= MOST_PASSED:
+            return False
+        self._passed += 1
+        self._rank = waiter.ticket.priority
+        self.step_around(waiter)
+        return True
 
 
 class Admitting(Holding):
@@ -255,8 +270,12 @@ class Admitting(Holding):
             passes.step_around(waiter)
             return True
         if block is not None:
-            # Stop here: a smaller ticket slipping past would starve large ones and turn priority round.
             self._note(block, rank)
+            if block in FITTING and passes.may_pass(
+                waiter, self.target.class_config(waiter.ticket.priority), waited_s
+            ):
+                return True
+            # Stop here: a smaller ticket slipping past would starve large ones and turn priority round.
             waiter.full_at = now if block is Block.LIMIT else float("-inf")
             return False
         self.target.queue.remove(waiter.ticket.id)

@@ -116,6 +116,12 @@ class Budgets:
 
     def _fits_limit(self, cost: Cost, rank: int, now: float) -> bool:
         target = self._target
+        most = target.limit.requests
+        if most is not None:
+            # The least urgent class keeps one place at least, or its share of a small number would be none.
+            room = max(1.0, most * target.rooms[rank][0])
+            if target.ledger.sequences + target.untracked_count(now) >= room:
+                return False
         limit = target.limit.value * target.rooms[rank][0]
         return target.ledger.used + target.untracked_tokens(now) + cost.total <= limit
 

@@ -32,6 +32,9 @@ class _Kept(NamedTuple):
     interval_s: float
 
 
+_NOBODY: dict[str, _Kept] = {}
+
+
 class EngineReadings:
     """The newest reading of each kind and member. Missing and stale are None: never 0, never 1."""
 
@@ -78,20 +81,20 @@ class EngineReadings:
 
     def value(self, kind: SignalKind, now: float) -> float | None:
         """The sum over members, or the worst of them for a ratio; None when no member is fresh."""
-        fresh = [kept.value for kept in self._fresh(kind, now)]
-        if not fresh:
-            return None
-        return sum(fresh) if kind in _SUMMED else max(fresh)
+        # Asked several times a decision, nearly always of one member: no lists here.
+        total: float | None = None
+        for kept in self._kept.get(kind, _NOBODY).values():
+            if now - kept.at > 3.0 and now - kept.at > 3.0 * kept.interval_s and kind not in _SELDOM:
+                continue
+            if total is None:
+                total = kept.value
+            else:
+                total = total + kept.value if kind in _SUMMED else max(total, kept.value)
+        return total
 
     def age(self, kind: SignalKind, now: float) -> float | None:
         """Seconds since the newest reading of that kind, None when there never was one."""
         return min((now - kept.at for kept in self._kept.get(kind, {}).values()), default=None)
-
-    def _fresh(self, kind: SignalKind, now: float) -> list[_Kept]:
-        kept = self._kept.get(kind, {}).values()
-        if kind in _SELDOM:
-            return list(kept)
-        return [one for one in kept if now - one.at <= max(3.0 * one.interval_s, 3.0)]
 
 
 class Untracked:

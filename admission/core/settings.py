@@ -33,8 +33,8 @@ class ClassConfig:
     queue_rate_s: float = 2.0
     """Prompt tokens that may wait, in seconds of the measured prefill rate."""
     order: Order = "fifo"
-    """Who of the class goes first: `fifo` the oldest, `newest`, `slack` the one that must start soonest for its TTFT,
-    `cost` the cheapest."""
+    """Who of the class goes first: `fifo` the oldest, `fit` the oldest that fits, `newest`, `slack` the one that must start
+    soonest for its TTFT, `cost` the cheapest."""
     overtaken_s: float | None = None
     """Whoever has waited this long is passed by nobody of the class any more; none: a third of the patience."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from admission.simulation.exchange import Ending
-from tests.real.vllm_bench import Bench, Plan, Study, median, study
+from tests.real.vllm_bench import LATE_S, Bench, Plan, Study, median, study
 from tests.real.vllm_rig import VARIABLE, Rig, engine_python
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -17,8 +17,9 @@ FLOOR_OVER_UNPROTECTED = 2.0
 FLOOR_OVER_BEST_STATIC = 0.6
 """The bar is 0.85, held against figures of `benchmarks.vllm`. A run here judges 12 s of some 200 requests: one and the
 same static limit has read .07 and .25, so that a floor at the bar would fail by chance. This one finds a law that broke."""
-LIMIT_BAND = 0.60
-"""The bar is 0.30, likewise: on an engine that runs six requests the limit itself moves by a third from one 12 s to the next."""
+LIMIT_FACTOR = 2.5
+"""The bar is 1.3, likewise: on an engine that runs six requests the limit itself moves by a third from one 12 s to the
+next. A limit that stayed where it began would be off by a factor of four."""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,11 @@ def test_the_law_comes_close_to_the_best_static_limit(seen: Study) -> None:
 def test_the_limit_forgets_where_it_began(seen: Study) -> None:
     """Started four times too high or too low, it ends where it ends otherwise: no tuning of the start is needed."""
     for run in (seen.from_high, seen.from_low):
-        assert run.limit() == pytest.approx(seen.settled, rel=LIMIT_BAND), run.name
+        if run.report.late_max_s > LATE_S:
+            pytest.skip(
+                f"the machine was busy: {run.name} left its requests {run.report.late_max_s:.1f} s late"
+            )
+        assert seen.settled / LIMIT_FACTOR <= run.limit() <= seen.settled * LIMIT_FACTOR, run.name
 
 
 def test_every_refusal_says_when_to_come_back(seen: Study) -> None:

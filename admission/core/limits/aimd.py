@@ -80,6 +80,7 @@ class Aimd:
 
     name = "aimd"
     adapts = True
+    requests = None
 
     def __init__(self, config: AimdConfig) -> None:
         self.config = config

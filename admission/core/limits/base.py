@@ -50,6 +50,10 @@ class Limit(Protocol):
         """The limit now, at least 1."""
 
     @property
+    def requests(self) -> int | None:
+        """How many requests may be in flight, whatever they cost; None: tokens alone are counted."""
+
+    @property
     def good(self) -> int:
         """The value to go on from after a restart: while it climbs back, the one it climbs to."""
 

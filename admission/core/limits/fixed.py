@@ -1,4 +1,4 @@
-"""A limit that an operator sets and nobody moves."""
+"""A limit that an operator sets and nobody moves: in tokens, and in requests if wanted."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ class FixedConfig:
     """A limit that stands still."""
     limit_tokens: int = 100_000
     """The limit, in KV tokens of prompt and predicted output."""
+    limit_requests: int | None = None
+    """A second limit, in requests; unset: tokens alone are counted."""
 
     def __post_init__(self) -> None:
         if self.limit_tokens < 1:
             raise ValueError(f"limit_tokens must be at least 1, not {self.limit_tokens}")
+        if self.limit_requests is not None and self.limit_requests < 1:
+            raise ValueError(f"limit_requests must be at least 1, not {self.limit_requests}")
 
 
 @algorithm("fixed", FixedConfig)
@@ -36,6 +40,7 @@ class Fixed:
     def __init__(self, config: FixedConfig) -> None:
         self.value = config.limit_tokens
         self._chosen = config.limit_tokens
+        self.requests = config.limit_requests
 
     @property
     def good(self) -> int:
@@ -56,6 +61,7 @@ class Fixed:
     def reconfigure(self, config: FixedConfig) -> None:
         """The operator's new value."""
         self.value = self._chosen = config.limit_tokens
+        self.requests = config.limit_requests
 
     def after_outage(self) -> None:
         """An outage says nothing about a limit that was chosen by hand."""

@@ -10,8 +10,9 @@ from typing import Literal
 from admission.core.cost import Cost
 from admission.core.model import Ticket, TicketId
 
-Order = Literal["fifo", "newest", "slack", "cost"]
-"""Oldest first; newest first; the one first that must start soonest to meet its TTFT; the cheapest first."""
+Order = Literal["fifo", "fit", "newest", "slack", "cost"]
+"""Oldest first; the same, but a smaller one may pass where the oldest does not fit; newest first; the one first that
+must start soonest to meet its TTFT; the cheapest first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +37,7 @@ class Waiter:
         return float(self.cost.total) if order == "cost" else self.arrived_at
 
 
+BY_ARRIVAL = ("fifo", "fit")
 _Entry = tuple[float, int, Waiter]
 Test = Callable[[Waiter], bool]
 
@@ -67,7 +69,7 @@ class Line:
         """Put a waiter in its place (it may have waited before)."""
         self._sequence += 1
         heapq.heappush(self._entries, (waiter.key(self.order), self._sequence, waiter))
-        if self.order != "fifo":
+        if self.order not in BY_ARRIVAL:
             heapq.heappush(self._oldest, (waiter.arrived_at, self._sequence, waiter))
 
     def reorder(self, order: Order, overtaken_s: float) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from admission.core.controller import ClassConfig, ControllerConfig, RetryAfterConfig
+from admission.core.controller import ClassConfig, RetryAfterConfig
 from admission.core.gates.base import QuietGate
 from admission.core.limits.fixed import FixedConfig
 from admission.core.model import (
@@ -20,7 +19,6 @@ from admission.core.model import (
     Ticket,
 )
 from admission.core.settings import KvForecastConfig, default_classes
-from admission.core.slo import SloConfig
 from admission.vocabulary import Mode, Outcome, PriorityClass, Reason
 from tests.admission.core.bench import FULL_AT_100K, Bench, only, some
 
@@ -329,49 +327,6 @@ def test_own_events_give_ttft_and_tpot() -> None:
     done = only(Finished, bench.finish(waiting))
     assert (done.ttft_s, done.tpot_s, done.output_tokens) == (0.75, 0.05, 21)
     assert done.waited_s == 0.5
-
-
-def test_the_settings_check_themselves() -> None:
-    """All of them, by name."""
-    refused: tuple[dict[str, Any], ...] = (
-        {"classes": {}},
-        {"ageing_s": 0.0},
-        {"limit_room": 1.0},
-    )
-    for bad in refused:
-        with pytest.raises(ValueError, match=next(iter(bad))):
-            ControllerConfig(**bad)
-    for field, value in (
-        ("patience_s", -1.0),
-        ("queue_tickets", -1),
-        ("queue_rate_s", 0.0),
-        ("overtaken_s", -1.0),
-    ):
-        with pytest.raises(ValueError, match=field):
-            ClassConfig(**{field: value})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="min_s"):
-        RetryAfterConfig(min_s=9.0, max_s=1.0)
-    with pytest.raises(ValueError, match="jitter"):
-        RetryAfterConfig(jitter=1.0)
-    with pytest.raises(ValueError, match="set_point"):
-        KvForecastConfig(set_point=0.0)
-    with pytest.raises(ValueError, match="output_share"):
-        KvForecastConfig(output_share=0.0)
-    assert ClassConfig(slo=SloConfig(ttft_s=None)).patience == 10.0
-
-
-def test_a_class_is_served_in_the_order_that_its_settings_say() -> None:
-    """Also one set while they wait already."""
-    newest = {**default_classes(), PriorityClass.INTERACTIVE: ClassConfig(order="newest", overtaken_s=9.0)}
-    bench = Bench(limit=FULL_AT_100K)
-    long = bench.fill()
-    for _ in range(2):
-        only(Queued, bench.submit(prompt_tokens=4_000, max_tokens=1))
-        bench.wait(0.1)
-    bench.core.reconfigure(replace(bench.core.config, classes=newest), bench.now)
-    third = bench.ticket(prompt_tokens=4_000, max_tokens=1)
-    only(Queued, bench.core.submit(third, bench.now))
-    assert only(Admitted, bench.finish(long)).ticket is third
 
 
 def test_an_operator_switches_to_off_and_everything_passes() -> None:
