@@ -1,6 +1,7 @@
 """Runs the benchmarks of this folder, or those named on the command line, and prints one table.
 
-A benchmark is a module `bench_NAME.py` with a function `run() -> Iterable[Result]`.
+A benchmark is a module `bench_NAME.py` with a function `run() -> Iterable[Result]`. One that has a function `command` as
+well takes the rest of the command line when it is named first: `python -m benchmarks law --help`.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ def line(result: Result) -> str:
 
 def main(arguments: list[str]) -> int:
     """Exit code 1 when a figure missed its bar."""
+    if len(arguments) > 1 and arguments[0] in names():
+        module = importlib.import_module(f"benchmarks.{PREFIX}{arguments[0]}")
+        if hasattr(module, "command") and arguments[1] != "--json":
+            return int(module.command(arguments[1:]))
     as_json = "--json" in arguments
     wanted = [name for name in arguments if not name.startswith("-")] or names()
     if unknown := set(wanted) - set(names()):

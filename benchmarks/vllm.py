@@ -1,6 +1,7 @@
 """Tidegate in front of a real vLLM on the CPU: unprotected, adaptive and five static limits under the same load.
 
 Usage: python -m benchmarks.vllm [--repeats 3] [--judged 20] [--json] (needs scripts/setup_vllm.sh, takes about 15 minutes)
+With --predict: the adaptive runs alone, and what a simulation calibrated on that server says of them (about 6 minutes).
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from admission.simulation.exchange import Ending
+from benchmarks import vllm_predict as prediction
 from tests.real.vllm_bench import Bench, Plan, Run, Study, median, study
 from tests.real.vllm_rig import VARIABLE, Rig, engine_python
+
+T = TypeVar("T")
 
 
 def row(name: str, runs: Sequence[Run]) -> dict[str, object]:
@@ -57,15 +62,23 @@ def show(rows: list[dict[str, object]]) -> None:
         print("| " + " | ".join("-" if each[name] is None else str(each[name]) for name in names) + " |")
 
 
-async def run(plan: Plan) -> Study:
-    """Start vLLM, put it through everything, leave nothing running."""
+async def run(plan: Plan, what: Callable[[Bench], Awaitable[T]]) -> T:
+    """Start vLLM, put it through that, leave nothing running."""
     with tempfile.TemporaryDirectory() as folder:
         rig = Rig(Path(folder))
         try:
             await rig.start_engine()
-            return await study(Bench(rig, plan, lambda text: print(text, file=sys.stderr, flush=True)))
+            return await what(Bench(rig, plan, lambda text: print(text, file=sys.stderr, flush=True)))
         finally:
             await rig.stop()
+
+
+def predict(plan: Plan, folder: Path) -> int:
+    """Measure, calibrate, simulate, compare; the journal and the figures stay in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    facts = asyncio.run(run(plan, lambda bench: prediction.measure(bench, folder)))
+    prediction.keep(folder, facts)
+    return prediction.show(folder, facts)
 
 
 def main() -> int:
@@ -78,12 +91,17 @@ def main() -> int:
         "--far", type=float, default=40.0, help="the same, started four times too high or low"
     )
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--predict", action="store_true", help="compare with a calibrated simulation instead")
+    parser.add_argument("--folder", type=Path, help="of --predict: keep journal and figures there")
     asked = parser.parse_args()
     if not engine_python().exists():
         print(f"no vLLM at {engine_python()}: run scripts/setup_vllm.sh, or set {VARIABLE}", file=sys.stderr)
         return 1
     plan = Plan(repeats=asked.repeats, judged_s=asked.judged, adapt_s=asked.adapt, far_s=asked.far)
-    seen = asyncio.run(run(plan))
+    if asked.predict:
+        with tempfile.TemporaryDirectory() as folder:
+            return predict(plan, (asked.folder or Path(folder)).resolve())
+    seen = asyncio.run(run(plan, study))
     rows = table(seen)
     if asked.json:
         print(json.dumps(rows, indent=1))

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from admission.commands.agent import agent
+from admission.commands.calibrate import calibrate
 from admission.commands.config import check, reload, show
 from admission.commands.control import drain, limit, mode
 from admission.commands.dashboard import dashboard
@@ -15,9 +16,10 @@ from admission.commands.demo import demo
 from admission.commands.doctor import doctor
 from admission.commands.replay import replay
 from admission.commands.serve import serve
+from admission.commands.simulate import simulate
 from admission.commands.status import status
 
-COMMANDS = (serve, doctor, agent, dashboard, demo, status, mode, drain, limit, replay)
+COMMANDS = (serve, doctor, agent, dashboard, demo, status, mode, drain, limit, replay, simulate, calibrate)
 
 
 def application(epilog: str) -> typer.Typer:

@@ -34,6 +34,7 @@ BLOCKED = {
     Block.LIMIT: "the limit is full",
     Block.KV: "the KV cache would be overrun",
     Block.PREFILL: "the prefill budget is full",
+    Block.YIELD: "a more urgent class had to wait a moment ago",
     Block.OVER_SLO: "it misses its SLO anyhow, and such requests have had their share",
 }
 
@@ -138,7 +139,7 @@ class Admitting(Holding):
         block = self.budgets.block(ticket, cost, forecast, ticket.priority, now)
         if block is not None:
             self._in_the_way = BLOCKED[block]
-            self._note(block, ticket.priority)
+            self._note(block, ticket.priority, now)
             return False
         self._grant(ticket, cost, ticket.waited_s, now, counted=True, over_slo=_over_slo(forecast))
         return True
@@ -162,7 +163,7 @@ class Admitting(Holding):
         return forecast is not None and forecast.over_slo
 
     def _enqueue(self, ticket: Ticket, cost: Cost, waited_s: float, now: float) -> None:
-        patience_s = self._patience_s(ticket)
+        patience_s = self._patience_s(ticket, cost)
         if waited_s >= patience_s:
             why = Why(f"may not wait longer: {self._in_the_way}", waited_s, patience_s, "s")
             self._reject(ticket, Reason.DEADLINE, why)
@@ -174,8 +175,9 @@ class Admitting(Holding):
         arrived_at = now - waited_s
         position = self.target.queue.ahead_of(ticket.priority)[0] + 1
         expected_wait_s = min(self._expected_wait_s(ticket.priority, cost.total), patience_s)
-        start_by = arrived_at + self._start_within_s(ticket, cost)
-        self.target.queue.add(Waiter(ticket, cost, arrived_at, arrived_at + patience_s, start_by))
+        due_at = arrived_at + self._due_in_s(ticket, cost)
+        start_by = due_at - cost.prompt / self.target.prefill.rate
+        self.target.queue.add(Waiter(ticket, cost, arrived_at, arrived_at + patience_s, due_at, start_by))
         self._pump(now)
         if ticket.id in self.target.queue:
             self._emit(Queued(ticket, position, expected_wait_s))
@@ -193,15 +195,15 @@ class Admitting(Holding):
             return Reason.QUEUE_TOKENS, Why(detail, tokens, bound, "tokens")
         return None
 
-    def _patience_s(self, ticket: Ticket) -> float:
-        longest = self.target.class_config(ticket.priority).patience
+    def _patience_s(self, ticket: Ticket, cost: Cost) -> float:
+        longest = self.target.class_config(ticket.priority).patience_for(cost.prompt)
         return longest if ticket.patience_s is None else min(ticket.patience_s, longest)
 
-    def _start_within_s(self, ticket: Ticket, cost: Cost) -> float:
-        """How long it could wait and have its first token in time, in seconds."""
-        settings, prefill = self.target.class_config(ticket.priority), self.target.prefill
+    def _due_in_s(self, ticket: Ticket, cost: Cost) -> float:
+        """The TTFT that it should have; of a class without one, how long it may wait. Seconds."""
+        settings = self.target.class_config(ticket.priority)
         slo_s = settings.slo.ttft_for(cost.prompt)
-        return (settings.patience if slo_s is None else slo_s) - cost.prompt / prefill.rate
+        return settings.patience if slo_s is None else slo_s
 
     def _expected_wait_s(self, priority: PriorityClass, own: int) -> float:
         """Cost that waits before it and its own, over the cost that finishes per second."""
@@ -257,7 +259,7 @@ class Admitting(Holding):
         waited_s, rank = now - waiter.arrived_at, self._rank(waiter, now)
         if now - waiter.full_at < LOOK_AGAIN_S and self.budgets.still_full(waiter.cost, rank, now):
             # Nothing else can have changed much since: most looks at a full limit end here.
-            self._note(Block.LIMIT, rank)
+            self._note(Block.LIMIT, rank, now)
             return False
         forecast = self.budgets.forecast(waiter.ticket, waiter.cost, waited_s, now)
         if forecast is not None and self.budgets.hopeless(forecast, now):
@@ -270,7 +272,7 @@ class Admitting(Holding):
             passes.step_around(waiter)
             return True
         if block is not None:
-            self._note(block, rank)
+            self._note(block, rank, now)
             if block in FITTING and passes.may_pass(
                 waiter, self.target.class_config(waiter.ticket.priority), waited_s
             ):
@@ -290,7 +292,9 @@ class Admitting(Holding):
         if permit is None:
             self._grant(waiter.ticket, waiter.cost, waited_s, now, counted=True, over_slo=over_slo)
             return
-        self._count(permit)
+        permit.late_s = now - permit.admitted_at
+        self.target.marks.admitted_at = now
+        self._count(permit, now)
         self._emit(ShadowDecided(waiter.ticket, Verdict.ADMITTED, None, waited_s))
 
     def _shed(
@@ -330,8 +334,9 @@ class Admitting(Holding):
                 self.target.queue.remove(waiter.ticket.id)
                 self._shed(waiter, answer.reason, answer.why, now, answer.retry_after_s)
 
-    def _note(self, block: Block, rank: int) -> None:
+    def _note(self, block: Block, rank: int, now: float) -> None:
         target = self.target
+        target.blocked_at[rank] = now
         if block is Block.LIMIT:
             target.refused_for_limit = True
             target.refused_room = max(target.refused_room, target.rooms[rank][0])

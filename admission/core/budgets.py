@@ -22,6 +22,7 @@ class Block(IntEnum):
     KV = 4
     PREFILL = 5
     OVER_SLO = 6
+    YIELD = 7
 
 
 class Forecast(NamedTuple):
@@ -45,6 +46,9 @@ class Budgets:
             return Refuse(Reason.OUTAGE, self._recovery.why, self._recovery.retry_after_s(now))
         hold: Hold | None = None
         for gate in self._target.gates.values():
+            if self._target.ledger.exceeded and gate is self._target.kv_gate:
+                # Its KV is full of what enforcing would have refused.
+                continue
             answer = gate.check(ticket, idle=self._target.idle, now=now)
             if isinstance(answer, Refuse):
                 return answer
@@ -91,13 +95,15 @@ class Budgets:
             return None
         if forecast is not None and forecast.over_slo and self.over_slo_rationed(now):
             return Block.OVER_SLO
+        if rank and self._yields(rank, now):
+            return Block.YIELD
         if self._slots_full(now):
             return Block.SLOTS
         if self._target.prefill.stalled(self._target.ledger, now):
             return Block.STALL
         if not self._fits_limit(cost, rank, now):
             return Block.LIMIT
-        if not self._fits_kv(ticket, cost, now):
+        if not self._fits_kv(ticket, cost, rank, now):
             return Block.KV
         return None if self._fits_prefill(cost, rank, now) else Block.PREFILL
 
@@ -112,7 +118,7 @@ class Budgets:
     def _slots_full(self, now: float) -> bool:
         target = self._target
         room = target.slots.room(target.finishes.per_second, now)
-        return room is not None and target.ledger.sequences + target.untracked_count(now) >= room
+        return room is not None and target.ledger.counted_sequences + target.untracked_count(now) >= room
 
     def _fits_limit(self, cost: Cost, rank: int, now: float) -> bool:
         target = self._target
@@ -120,36 +126,40 @@ class Budgets:
         if most is not None:
             # The least urgent class keeps one place at least, or its share of a small number would be none.
             room = max(1.0, most * target.rooms[rank][0])
-            if target.ledger.sequences + target.untracked_count(now) >= room:
+            if target.ledger.counted_sequences + target.untracked_count(now) >= room:
                 return False
         limit = target.limit.value * target.rooms[rank][0]
         return target.ledger.used + target.untracked_tokens(now) + cost.total <= limit
 
-    def _fits_kv(self, ticket: Ticket, cost: Cost, now: float) -> bool:
+    def _yields(self, rank: int, now: float) -> bool:
+        """Had a more urgent class to wait a moment ago? Filler goes where nobody is in its way."""
+        target = self._target
+        return any(now - at < target.config.yield_s for at in target.blocked_at[:rank])
+
+    def _fits_kv(self, ticket: Ticket, cost: Cost, rank: int, now: float) -> bool:
         target = self._target
         capacity = target.kv_capacity(now)
         if capacity is None:
             return True
         expected = target.ledger.kv_expected + target.expected_at_start(ticket, cost)
         scale = 1.0 if target.kv_scale.value is None else target.kv_scale.value
-        return scale * expected <= target.config.kv_forecast.set_point * capacity - self.foreign_kv(
-            capacity, now
-        )
+        share = target.config.kv_forecast.set_point * (1.0 - target.config.kv_room) ** rank
+        return scale * expected <= share * capacity - self.foreign_kv(capacity, now)
 
     def foreign_kv(self, capacity: float, now: float) -> float:
         """KV tokens that untracked work holds: its share of what the engine runs."""
         target = self._target
+        untracked, ratio = target.untracked_count(now), target.kv_gate.ratio
+        if not untracked or ratio is None:
+            return 0.0
         on_engine = (target.engine.value(SignalKind.RUNNING, now) or 0.0) + (
             target.engine.value(SignalKind.WAITING, now) or 0.0
         )
-        ratio = target.kv_gate.ratio
-        if not on_engine or ratio is None:
-            return 0.0
-        return ratio * capacity * min(1.0, target.untracked_count(now) / on_engine)
+        return ratio * capacity * min(1.0, untracked / on_engine) if on_engine else 0.0
 
     def _fits_prefill(self, cost: Cost, rank: int, now: float) -> bool:
         target = self._target
         if not target.ledger.pending:
             return True
         budget = target.prefill.budget(target.ledger, now) * target.rooms[rank][1]
-        return target.ledger.pending_prompt + cost.prompt <= budget
+        return target.prefill.unread(target.ledger, now) + cost.prompt <= budget

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 
 from admission.core.admitting import Admitting
 from admission.core.model import (
@@ -99,7 +100,8 @@ class Controller(Admitting):
 
     def progress(self, items: Iterable[tuple[TicketId, int, float]], now: float) -> list[Event]:
         """New output chunks: (id, how many, seconds since the newest came)."""
-        permits, begun = self.target.ledger.permits, False
+        target, begun, newest = self.target, False, -inf
+        permits, others = target.ledger.permits, target.streaming
         for id, chunks, age_s in items:
             permit = permits.get(id)
             if permit is None or chunks <= 0:
@@ -108,10 +110,14 @@ class Controller(Admitting):
             if permit.first_token_at is None:
                 self._first_token(permit, now, at)
                 begun = True
+            target.ledger.reported += not permit.chunks
             permit.chunks += chunks
             if permit.last_chunk_at is None or at > permit.last_chunk_at:
                 permit.last_chunk_at = at
-            self.target.marks.progress_at = now
+            newest = max(newest, at)
+        if newest > -inf:
+            target.marks.progress_at = now
+            target.stillness.moved(newest, others=others, reported=True)
         # Chunks alone make room for nobody.
         return self._settled(now) if begun else self._events_out()
 
@@ -172,9 +178,10 @@ class Controller(Admitting):
         if reading.kind is SignalKind.ENGINE_UP:
             self._on_engine_up(reading, now)
         for gate in self.target.gates.values():
-            before = gate.view().state
-            if gate.observe(reading, now):
-                self._gate_changed(gate.name, before, now)
+            if reading.kind in gate.concerns:
+                before = gate.view().state
+                if gate.observe(reading, now):
+                    self._gate_changed(gate.name, before, now)
         self._emit_change(self.law.observe(reading, now))
         return self._events_out()
 
@@ -194,6 +201,7 @@ class Controller(Admitting):
 
     def wake(self, now: float) -> list[Event]:
         """Time has passed: deadlines, leases, the law."""
+        self.virtual.run(now)
         if now - self._next_tick > PAUSE_S:
             # We did not run (a stopped process, a moved machine): nobody could renew in that time.
             self.leases.pause(now - self._next_tick, now)
@@ -228,6 +236,7 @@ class Controller(Admitting):
         before, self.mode = self.mode, mode
         if before is mode:
             return []
+        self.virtual.forget(now)
         self._emit(GateChanged("mode", before.name.lower(), mode.name.lower(), Why(source=Source.OPERATOR)))
         if mode is Mode.ENFORCE:
             self._start_enforcing(now)
@@ -239,7 +248,7 @@ class Controller(Admitting):
         for waiter in self.target.queue.waiters():
             self.target.queue.remove(waiter.ticket.id)
         for permit in self.target.ledger.permits.values():
-            self._count(permit)
+            self._count(permit, now)
         self.target.ledger.order_pending()
         self._emit_change(self.law.adopt(now))
 
@@ -280,12 +289,16 @@ class Controller(Admitting):
 
     def next_wakeup(self) -> float | None:
         """When to call `wake` next: monotonic seconds, never before the last `now` once `wake` has returned."""
+        target = self.target
         earliest = self._next_tick
-        for instant in (self.target.queue.next_deadline(), self.leases.next_at(), self._next_prefilled()):
-            if instant is not None and instant < earliest:
-                earliest = instant
-        for gate in self.target.gates.values():
-            instant = gate.next_at()
+        instants = [
+            target.queue.next_deadline(),
+            self.leases.next_at(),
+            self._next_prefilled(),
+            self.virtual.next_at(),
+        ]
+        instants += [gate.next_at() for gate in target.timed]
+        for instant in instants:
             if instant is not None and instant < earliest:
                 earliest = instant
         return earliest

@@ -75,10 +75,6 @@ class EngineReadings:
         )
         return next(fresh, reading.member) == reading.member
 
-    def says(self, kind: SignalKind) -> bool:
-        """Was there ever a reading of that kind?"""
-        return kind in self._kept
-
     def value(self, kind: SignalKind, now: float) -> float | None:
         """The sum over members, or the worst of them for a ratio; None when no member is fresh."""
         # Asked several times a decision, nearly always of one member: no lists here.

@@ -29,6 +29,7 @@ from admission.core.model import (
 from admission.core.recovery import Recovery, SupportsRandom
 from admission.core.settings import ControllerConfig
 from admission.core.target import Target
+from admission.core.virtual import Virtual
 from admission.vocabulary import EngineState, Mode, Outcome, Reason, Source, Verdict
 
 
@@ -42,7 +43,8 @@ class Holding:
         self.leases = Leases(config.lease)
         self.recovery = Recovery(config.recovery, random)
         self.budgets = Budgets(self.target, self.recovery)
-        self.law = Law(self.target, self.budgets)
+        self.virtual = Virtual(self.target, now)
+        self.law = Law(self.target, self.budgets, self.virtual)
         self.initial_limit = self.target.limit.value
         self.limit_before_outage = 0
         self._random = random
@@ -67,13 +69,15 @@ class Holding:
         shadow: Rejected | Queued | Shed | None = None,
     ) -> None:
         target = self.target
-        permit = Permit(ticket, cost, now, waited_s, target.ledger.pending_prompt + cost.prompt, counted)
+        ahead = target.ledger.pending_prompt + target.ledger.aside_prompt + cost.prompt
+        permit = Permit(ticket, cost, now, waited_s, ahead, counted)
         permit.over_slo = over_slo
         permit.kv_expected = target.expected_at_start(ticket, cost)
         target.ledger.add(permit)
         self.leases.grant(ticket.id, now)
         target.mean_cost.add(cost.total)
-        target.marks.admitted_at = now
+        if counted:
+            target.marks.admitted_at = now
         for gate in target.charging:
             gate.commit(ticket, now)
         if counted:
@@ -81,11 +85,13 @@ class Holding:
             if self.recovery.closed and self.mode is not Mode.OFF:
                 self.recovery.probe(ticket.id, now)
             self._expect_silent(permit)
+            self.virtual.on_counted(permit, now)
         self._emit(Admitted(ticket, waited_s, cost.total, None, shadow))
 
-    def _count(self, permit: Permit) -> None:
+    def _count(self, permit: Permit, now: float) -> None:
         """Hold a permit of shadow against the budgets from now on."""
         self.target.ledger.count(permit)
+        self.virtual.on_counted(permit, now)
         if permit.first_token_at is None:
             self._expect_silent(permit)
 
@@ -111,8 +117,11 @@ class Holding:
         permit.reinstated = True
         if held.first_token or held.chunks:
             permit.first_token_at = permit.last_chunk_at = now
-            permit.chunks = held.chunks
-            permit.mark(now)
+            if not target.streaming:
+                # What was before them was idle, no standstill.
+                target.stillness.moved(now, others=False, reported=False)
+            permit.still_s = target.stillness.total_s
+            permit.chunks = permit.chunks_before = held.chunks
         else:
             permit.ahead = target.ledger.pending_prompt + cost.prompt
         target.ledger.add(permit)
@@ -128,14 +137,19 @@ class Holding:
 
     def _first_token(self, permit: Permit, now: float, at: float) -> None:
         target = self.target
+        target.stillness.moved(at, others=target.streaming, reported=False)
         permit.first_token_at = permit.last_chunk_at = max(at, permit.admitted_at)
+        permit.still_s = target.stillness.total_by(permit.first_token_at)
         target.marks.first_token_at = now
         target.unseen_streams = 0
-        if permit.counted and not permit.reinstated:
-            target.prefill.on_first_token(permit, permit.first_token_at)
-        target.ledger.prefilled(permit)
-        target.ledger.in_time(permit)
-        self._leave_the_overtaken(permit, now)
+        target.ledger.read(permit)
+        self.virtual.on_first_token(permit)
+        if permit.course is None:
+            if permit.counted and not permit.reinstated:
+                target.prefill.on_first_token(permit, permit.first_token_at)
+            target.ledger.prefilled(permit)
+            target.ledger.in_time(permit)
+            self._leave_the_overtaken(permit, now)
         self._sign_of_life(now)
         before = self.recovery.state
         if self.recovery.on_first_token(permit.ticket.id, now):
@@ -151,7 +165,8 @@ class Holding:
 
     def _end(self, id: TicketId, completion: Completion, now: float) -> None:
         target = self.target
-        permit = target.ledger.remove(id)
+        permit = target.ledger.permits[id]
+        target.ledger.remove(id, keep=self.virtual.on_end(permit, completion.outcome, now))
         self.leases.end(id)
         waiter = target.queue.remove(id)
         if waiter is not None:
@@ -180,7 +195,8 @@ class Holding:
     def _learn(self, permit: Permit, completion: Completion, measured: Measured, now: float) -> None:
         target = self.target
         target.finishes.add(1.0)
-        target.drained.add(permit.cost.total)
+        if permit.course is None:
+            target.drained.add(permit.cost.total)
         if completion.outcome is Outcome.BUSY:
             self.law.on_busy(Source.OWN)
         if completion.outcome is not Outcome.OK:
@@ -192,14 +208,29 @@ class Holding:
             measured.output_tokens if completion.output_tokens else None,
             permit.chunks,
         )
+        if self.mode is Mode.SHADOW:
+            self.virtual.on_answer(permit, measured.output_tokens)
         if permit.first_token_at is None and permit.ticket.stream:
             target.unseen_streams += 1
-        if measured.engine_ttft_s is not None and permit.first_token_at is None and not permit.reinstated:
+        told_late = permit.first_token_at is None and not permit.reinstated and permit.course is None
+        if measured.engine_ttft_s is not None and told_late:
             target.prefill.on_first_token(permit, permit.admitted_at + measured.engine_ttft_s)
         tpot_s = measured.tpot_s or silent_tpot_s(permit, completion.output_tokens, target.prefill.rate, now)
         if tpot_s is not None:
             slo_s = target.class_config(permit.ticket.priority).slo.tpot_s
+            tpot_s -= self._stood_s(permit, completion, measured)
             target.pace.on_finished(permit, tpot_s, slo_s, now)
+            self.virtual.on_finished(permit, tpot_s, slo_s, now)
+
+    def _stood_s(self, permit: Permit, completion: Completion, measured: Measured) -> float:
+        """Of each token's time, what the engine stood: it judges the request, not the load. Seconds."""
+        tokens = (measured.output_tokens or 0) // max(1, permit.ticket.n)
+        if permit.first_token_at is None or permit.last_chunk_at is None or tokens < 2:
+            return 0.0
+        # Its last token counts, not when its holder said so: what came in between was no time of its own.
+        told_s = completion.decode_s
+        last_at = permit.last_chunk_at if told_s is None else permit.first_token_at + told_s
+        return (self.target.stillness.total_by(last_at) - permit.still_s) / (tokens - 1)
 
     # The engine
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from admission.core.budgets import Budgets
-from admission.core.ledger import Permit
 from admission.core.limits.base import Load
 from admission.core.model import LimitChanged, Reading, Sample, Why
-from admission.core.pace import Excess, live_tpot
+from admission.core.pace import Excess, Streaming, streaming
 from admission.core.target import Target
+from admission.core.virtual import Virtual
 from admission.vocabulary import Mode, Outcome, Sight, SignalKind, Source
 
 PATIENCE_WITHOUT_SIGNAL_S = 10.0
@@ -19,8 +19,9 @@ SEEN_S = 30.0
 class Law:
     """Reads the target, moves its limit, and says why, also when it stands still."""
 
-    def __init__(self, target: Target, budgets: Budgets) -> None:
+    def __init__(self, target: Target, budgets: Budgets, virtual: Virtual) -> None:
         self._target = target
+        self._virtual = virtual
         self._budgets = budgets
         self.frozen = ""
         self.excess: Excess | None = None
@@ -34,13 +35,19 @@ class Law:
         target.prefill.slo_s = target.ttft_slo_s(now)
         target.finishes.fold(now)
         target.drained.fold(now)
-        self.excess = target.pace.excess(self._live(now), now)
+        # The pace of an engine that stands says nothing about the load.
+        standing = target.streaming and target.stillness.standing(now)
+        self.excess = None if standing else target.pace.excess(self._live(now), now)
+        if mode is Mode.SHADOW:
+            self._virtual.watch(now)
         self._look_at_permits()
+        if mode is Mode.SHADOW:
+            self._virtual.tick(target.config.tick_s, now)
         if self.excess is not None or target.pace.watched:
             target.marks.signal_at = now
         self._give_up_on_the_silent(now)
         self.frozen = self._why_frozen(mode, now)
-        load = self._load(now)
+        load = self._load(mode, now)
         target.busy = None
         target.refused_for_limit = target.refused_for_other = target.refused_for_prefill = False
         target.refused_room = 0.0
@@ -61,7 +68,7 @@ class Law:
         if why is None:
             return None
         if self._target.limit.value < before:
-            self._target.pace.cut_at = now
+            self._target.pace.cut_at = self._virtual.pace.cut_at = now
         return LimitChanged(before, self._target.limit.value, why)
 
     def override(self, limit_tokens: int | None, until: float | None, now: float) -> LimitChanged | None:
@@ -105,7 +112,7 @@ class Law:
         capacity = target.kv_capacity(now)
         return int(tokens if capacity is None else min(tokens, capacity))
 
-    def _live(self, now: float) -> Iterator[tuple[Permit, float, float]]:
+    def _live(self, now: float) -> Iterator[Streaming]:
         target = self._target
         ratios: dict[str, float] = {}
         for permit in target.ledger.permits.values():
@@ -114,21 +121,22 @@ class Law:
             model = permit.ticket.flow.model
             if model not in ratios:
                 ratios[model] = target.cost.tokens(model, 1)
-            tpot_s = live_tpot(permit, ratios[model], now)
-            if tpot_s is not None:
-                yield permit, tpot_s, target.class_config(permit.ticket.priority).slo.tpot_s
+            slo_s = target.class_config(permit.ticket.priority).slo.tpot_s
+            stream = streaming(permit, ratios[model], slo_s, target.stillness.total_s, now)
+            if stream is not None:
+                yield stream
 
     def _look_at_permits(self) -> None:
         """Once a second: set a mark in each stream, and see how much KV each is expected to hold."""
         target = self._target
         for permit in target.ledger.permits.values():
             if permit.last_chunk_at is not None:
-                permit.mark(permit.last_chunk_at)
+                permit.mark(permit.last_chunk_at - target.stillness.total_s)
             target.ledger.expect_kv(permit, target.expected_kv(permit))
 
     def _why_frozen(self, mode: Mode, now: float) -> str:
         target = self._target
-        if mode is Mode.SHADOW and target.ledger.used_really > 1.1 * target.limit.value:
+        if mode is Mode.SHADOW and self._virtual.exceeds and not target.ledger.exceeded:
             return "shadow: more is in flight than enforcing would admit"
         if not target.ledger or mode is Mode.OFF:
             return ""
@@ -137,9 +145,11 @@ class Law:
             return ""
         return "no signal: neither streams, nor the engine's metrics, nor spans tell how fast it is"
 
-    def _load(self, now: float) -> Load:
+    def _load(self, mode: Mode, now: float) -> Load:
         target = self._target
-        excess = self.excess
+        excess, pace, exceeded = self.excess, target.pace, target.ledger.exceeded
+        if mode is Mode.SHADOW and self._virtual.plant.known and (exceeded or excess is not None):
+            excess, pace = self._virtual.excess, self._virtual.pace
         return Load(
             used=target.ledger.used,
             in_flight=target.ledger.counted,
@@ -148,9 +158,11 @@ class Law:
             refused_for_other=target.refused_for_other,
             room=target.refused_room or 1.0,
             excess=None if excess is None else excess.value,
+            lasting=pace.lasting,
             excess_why=Why() if excess is None else excess.why,
-            congested=target.busy or self._critical(),
-            kv_hot=target.kv_gate.hot or target.vram_gate.hot,
+            # Of an engine that holds more than enforcing would admit, fullness is no sign.
+            congested=None if exceeded else target.busy or self._critical(),
+            kv_hot=target.vram_gate.hot or (target.kv_gate.hot and not exceeded),
             mean_cost=target.mean_cost.value,
             capacity=target.kv_capacity(now),
             frozen=bool(self.frozen),
@@ -195,7 +207,7 @@ class Law:
             return None
         target.untracked.on_scrape(running + waiting, target.ledger.sequences, now)
         target.slots.on_scrape(running, waiting, target.kv_gate.ratio)
-        if target.blind(now):
+        if target.blind(now) and not target.ledger.exceeded:
             target.prefill.steer(waiting, binds=target.refused_for_prefill)
         if self.adopted:
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from admission.core.ledger import Permit
@@ -15,7 +15,11 @@ LIVE_WINDOW_S = 5.0
 FINISHED_WINDOW_S = 10.0
 WIDEST_WINDOW_S = 30.0
 MIN_STREAMS = 8
+MIN_LEFT = 16.0
+"""Tokens that a stream is expected to put out still, however long it is already."""
 QUANTILE = 0.9
+UNEVEN = 1.6
+"""Where the slow tenth takes over so many times what half of them take, it is not the load that makes them slow."""
 
 
 class Excess(NamedTuple):
@@ -32,23 +36,51 @@ class _Ended(NamedTuple):
     tpot_s: float
 
 
-Tokens = Callable[[Permit], float]
+class Streaming(NamedTuple):
+    """How one stream in progress goes. Seconds and tokens, of one of its answers when it has several."""
+
+    priority: PriorityClass
+    slo_s: float
+    recent_s: float
+    """Its TPOT of late."""
+    trust: float
+    """How much of the window that was seen over, 0 to 1."""
+    elapsed_s: float
+    """Since its first token."""
+    made: float
+    left: float
+    """Tokens that it is expected to put out still."""
+
+    def ratio(self, pace_s: float) -> float:
+        """Its TPOT at the end over its SLO, when the rest comes at the pace of late.
+
+        A young stream has seen a few steps only, which a prefill beside it may have made slow: it takes the pace of all.
+        """
+        ahead_s = pace_s + (self.recent_s - pace_s) * self.trust
+        return (self.elapsed_s + self.left * ahead_s) / (self.made + self.left) / self.slo_s
 
 
-def live_tpot(permit: Permit, tokens_per_chunk: float, now: float) -> float | None:
-    """TPOT of a stream in progress over the last five seconds, in seconds; None: too little seen."""
+def streaming(
+    permit: Permit, tokens_per_chunk: float, slo_s: float, still_s: float, now: float
+) -> Streaming | None:
+    """A stream in progress, the time left out in which the engine stood (`still_s` of it so far); None: too little seen."""
     if permit.first_token_at is None or permit.last_chunk_at is None or not permit.chunks:
         # Without a chunk reported nobody counts them: silence then is no stall.
         return None
-    since, before = permit.marks[0] if permit.marks is not None else (permit.first_token_at, 1)
     # A stream that stands still counts up to now: it need not go on to be evidence.
-    until = permit.last_chunk_at if now - permit.last_chunk_at < 1.0 else now
+    until = (permit.last_chunk_at if now - permit.last_chunk_at < 1.0 else now) - still_s
+    began = permit.first_token_at - permit.still_s
+    since, before = permit.marks[0] if permit.marks is not None else (began, permit.chunks_before)
     # A request for n answers streams n sequences: its pace is that of one of them.
-    tokens = (permit.chunks - before) * tokens_per_chunk / max(1, permit.ticket.n)
-    elapsed_s = until - since
-    if elapsed_s < 0.5 and tokens < 8:
+    each = tokens_per_chunk / max(1, permit.ticket.n)
+    tokens, elapsed_s = (permit.chunks - before) * each, until - since
+    if elapsed_s <= 0 or (elapsed_s < 0.5 and tokens < 8):
         return None
-    return elapsed_s / max(tokens, 1.0) if elapsed_s > 0 else None
+    made = max(1.0, (permit.chunks - permit.chunks_before) * each)
+    left = max(MIN_LEFT, permit.cost.output / max(1, permit.ticket.n) - (permit.chunks - 1) * each)
+    trust = min(1.0, elapsed_s / LIVE_WINDOW_S)
+    recent_s = elapsed_s / max(tokens, 1.0)
+    return Streaming(permit.ticket.priority, slo_s, recent_s, trust, until - began, made, left)
 
 
 class Pace:
@@ -65,6 +97,8 @@ class Pace:
         self._span_cut_at = float("-inf")
         self._own_at = float("-inf")
         """When a request of our own last told its pace."""
+        self.lasting: float | None = None
+        """1 - TPOT/SLO with all that ended lately, those that were punished already included."""
         self.watched = 0
         """Streams in progress that the last answer could look at."""
 
@@ -97,19 +131,32 @@ class Pace:
         self._generated = None
         self._scraped.forget()
 
-    def excess(self, live: Iterable[tuple[Permit, float, float]], now: float) -> Excess | None:
-        """The worst of what the sources say; `live` has (permit, TPOT, SLO) of streams in progress."""
+    def excess(self, live: Iterable[Streaming], now: float) -> Excess | None:
+        """The worst of what the sources say, of streams in progress and of those that ended."""
         per_class: list[list[float]] = [[] for _ in PriorityClass]
-        self.watched = 0
-        for permit, tpot_s, slo_s in live:
-            self.watched += 1
-            per_class[permit.ticket.priority].append(tpot_s / slo_s)
+        streams = list(live)
+        self.watched = len(streams)
+        if streams:
+            pace_s = low_quantile(sorted(stream.recent_s for stream in streams), 0.5)
+            for stream in streams:
+                per_class[stream.priority].append(stream.ratio(pace_s))
+        self.lasting = self._lasting(per_class, now)
         own = self._own(per_class, now)
         if own is not None or now - self._own_at <= WIDEST_WINDOW_S:
             # With requests of our own to look at the coarser sources only add noise, also in the moments after a cut.
             return own
         answers = (self._from_scrape(now), self._from_spans(now))
         return min((answer for answer in answers if answer is not None), key=lambda e: e.value, default=None)
+
+    def _lasting(self, live: list[list[float]], now: float) -> float | None:
+        """The worst class; None with too few to tell."""
+        worst: float | None = None
+        for rank, ratios in enumerate(live):
+            values = ratios + self._ended(self._finished[rank], now)
+            if len(values) >= MIN_STREAMS:
+                ratio = _slow(values)
+                worst = ratio if worst is None else max(worst, ratio)
+        return None if worst is None else 1.0 - worst
 
     def _own(self, live: list[list[float]], now: float) -> Excess | None:
         worst: tuple[float, int] | None = None
@@ -119,23 +166,36 @@ class Pace:
             values = ratios + ended
             pooled += values
             if len(values) >= MIN_STREAMS:
-                ratio = low_quantile(sorted(values), QUANTILE)
+                ratio = _slow(values)
                 worst = max(worst or (ratio, len(values)), (ratio, len(values)))
         if worst is None and len(pooled) >= 2:
-            worst = (low_quantile(sorted(pooled), QUANTILE), len(pooled))
+            worst = (_slow(pooled), len(pooled))
         if worst is None:
             return None
         return _excess(worst[0], Source.OWN, f"n={worst[1]}")
 
+    def _ended(self, ended: deque[_Ended], now: float) -> list[float]:
+        ratios = []
+        for one in reversed(ended):
+            if now - one.at > FINISHED_WINDOW_S:
+                break
+            ratios.append(one.ratio)
+        return ratios
+
     def _recent(self, ended: deque[_Ended], now: float, wanted: int) -> list[float]:
         """Requests begun and finished within the window, and since the last cut; it widens while there are too few."""
-        fresh = [
-            one for one in ended if one.began_at >= self.cut_at and now - one.began_at <= WIDEST_WINDOW_S
-        ]
-        found = [one.ratio for one in fresh if now - one.began_at <= FINISHED_WINDOW_S]
-        if len(found) >= wanted:
-            return found
-        return [one.ratio for one in fresh]
+        found = self._begun(ended, now, FINISHED_WINDOW_S)
+        return found if len(found) >= wanted else self._begun(ended, now, WIDEST_WINDOW_S)
+
+    def _begun(self, ended: deque[_Ended], now: float, within_s: float) -> list[float]:
+        ratios = []
+        for one in reversed(ended):
+            if now - one.at > within_s:
+                # Whoever ended before the window began before it too.
+                break
+            if one.began_at >= self.cut_at and now - one.began_at <= within_s:
+                ratios.append(one.ratio)
+        return ratios
 
     def _from_scrape(self, now: float) -> Excess | None:
         if self._scraped.value is None or now - self._scraped_at > LIVE_WINDOW_S:
@@ -165,3 +225,12 @@ class Pace:
 def _excess(ratio: float, source: Source, detail: str) -> Excess:
     why = Why(f"TPOT is {ratio:.2f} of its SLO ({source}, {detail})", ratio, 1.0, "ratio", source)
     return Excess(1.0 - ratio, why)
+
+
+def _slow(ratios: list[float]) -> float:
+    """TPOT over SLO of the slow tenth, unless they are slow for a reason of their own: on a slower member of a pool, say.
+
+    To cut until those few are in time would waste what the others could serve.
+    """
+    ordered = sorted(ratios)
+    return min(low_quantile(ordered, QUANTILE), UNEVEN * low_quantile(ordered, 0.5))

@@ -15,7 +15,7 @@ class PrefillConfig:
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    share: float = 0.25
+    share: float = 0.3
     """Of the TTFT SLO that the engine's prefill may take."""
     refuse_share: float = 0.9
     """A ticket whose forecast TTFT is over this share of its SLO is refused at once."""
@@ -26,7 +26,7 @@ class PrefillConfig:
     large_tokens: int = 4_000
     """Prompts from this size on are judged by what a miss of the prefix cache costs: hits come all or nothing, so that
     a mean over both tells nothing about either."""
-    over_slo_share: float = 0.1
+    over_slo_share: float = 0.02
     """Of the time, that prompts may take which miss their SLO even on an empty engine: they are served one at a time."""
 
     def __post_init__(self) -> None:
@@ -44,6 +44,8 @@ class PrefillConfig:
             raise ValueError(f"over_slo_share must be over 0 and at most 1, not {self.over_slo_share}")
 
 
+MOST_READ = 0.9
+"""Of a prompt in work: without a first token it is never all."""
 LARGE_WINDOW, MIN_LARGE, LARGE_QUANTILE = 50, 5, 0.2
 MOST_PLAUSIBLE_RATE = 1e6
 """Prompt tokens per second that no engine exceeds."""
@@ -101,14 +103,20 @@ class Prefill:
         ttft_s = max(now - permit.admitted_at, 1e-4)
         self.steered = None
         self.last_first_token_at = max(now, self.last_first_token_at)
-        if permit.ahead >= 1_500 * self.scale or ttft_s > 0.25 * self.slo_s:
+        # Little ahead tells of the step under way more than of the rate; but a small budget never lets more be ahead.
+        telling = min(1_500 * self.scale, 0.5 * self._at_rate(self.rate))
+        if permit.ahead >= telling or ttft_s > 0.25 * self.slo_s:
             self._tokens = self._tokens * self.config.decay + permit.ahead
             self._seconds = self._seconds * self.config.decay + ttft_s
         if permit.ahead >= self._large_from and 2 * permit.cost.prompt >= permit.ahead:
             self._large.add(permit.ahead / ttft_s)
         if permit.over_slo:
-            self.over_slo_at = now + ttft_s * (1.0 / self.config.over_slo_share - 1.0)
+            self.ration(ttft_s, now)
         self._seen += permit.cost.prompt
+
+    def ration(self, ttft_s: float, now: float) -> None:
+        """A prompt that misses its SLO anyhow took so long: when may the next go?"""
+        self.over_slo_at = now + ttft_s * (1.0 / self.config.over_slo_share - 1.0)
 
     @property
     def _large_from(self) -> float:
@@ -125,7 +133,7 @@ class Prefill:
         oldest = next(iter(ledger.pending.values()), None)
         if oldest is None:
             return self.rate
-        ahead, since = oldest.ahead, oldest.admitted_at
+        ahead, since = oldest.ahead, oldest.counted_at
         if self.last_first_token_at > since:
             # What was ahead of it has had its first token: only its own prompt explains the time since then.
             ahead, since = oldest.cost.prompt, self.last_first_token_at
@@ -143,7 +151,7 @@ class Prefill:
 
     def overtaken(self, old: Permit, now: float) -> bool:
         """A later request has its first token and this one is long overdue: its prompt is not what the engine works on."""
-        age_s = now - old.admitted_at
+        age_s = now - old.counted_at
         return age_s > max(0.5 * self.slo_s, 3.0 * old.ahead / self.rate)
 
     def given_up(self, oldest: Permit, progress_at: float, now: float) -> bool:
@@ -151,13 +159,16 @@ class Prefill:
 
         Sooner when other streams go on, since then the engine lives and this one request hangs.
         """
-        silent_s = now - max(oldest.admitted_at, self.last_first_token_at)
+        silent_s = now - max(oldest.counted_at, self.last_first_token_at)
         bound_s = max(2.0 * self.slo_s, 10.0 * oldest.ahead / self.rate)
         return silent_s > (bound_s if now - progress_at <= 2.0 else 5.0 * bound_s)
 
     def budget(self, ledger: Ledger, now: float) -> float:
         """P, in prompt tokens."""
-        return max(512 * self.scale, self.config.share * self.slo_s * self.censored(ledger, now))
+        return self._at_rate(self.censored(ledger, now))
+
+    def _at_rate(self, rate: float) -> float:
+        return max(512 * self.scale, self.config.share * self.slo_s * rate)
 
     def forecast(self, prompt: int, ledger: Ledger, now: float) -> tuple[float, float]:
         """Seconds to the first token of such a prompt: with nothing else to prefill, and as things are now."""
@@ -167,14 +178,23 @@ class Prefill:
             cautious = rate = max(rate, 20_000.0)
         else:
             cautious = max(self.censored(ledger, now), 500.0)
-        ahead_s = ledger.pending_prompt / cautious
+        ahead_s = self.unread(ledger, now) / cautious
         return prompt / self.rate_for(prompt, rate), ahead_s + prompt / self.rate_for(prompt, cautious)
+
+    def unread(self, ledger: Ledger, now: float) -> float:
+        """Prompt tokens admitted without a first token, less what the engine must have read of a large one by now."""
+        oldest = next(iter(ledger.pending.values()), None)
+        if oldest is None or oldest.cost.prompt < self._large_from or not self.trusted:
+            return ledger.pending_prompt
+        since = max(oldest.counted_at, self.last_first_token_at)
+        read = self.rate_for(oldest.cost.prompt, self.rate) * max(0.0, now - since)
+        return ledger.pending_prompt - min(read, MOST_READ * oldest.cost.prompt)
 
     def stalled(self, ledger: Ledger, now: float) -> bool:
         """Has prefill stood still for longer than the oldest pending prompt can explain?"""
         oldest = next(iter(ledger.pending.values()), None)
         if oldest is None or not oldest.ticket.stream:
             return False
-        still_s = now - max(self.last_first_token_at, oldest.admitted_at)
+        still_s = now - max(self.last_first_token_at, oldest.counted_at)
         rate = max(self.rate, 4_000.0) if self.trusted else 20_000.0
         return still_s > 0.15 * self.slo_s and oldest.cost.prompt / rate < still_s / 3

@@ -27,14 +27,15 @@ class ClassConfig:
 
     slo: SloConfig = INTERACTIVE_SLO
     patience_s: float | None = None
-    """None: three quarters of the TTFT SLO, or 10 s without one."""
+    """None: three quarters of the TTFT SLO (of a large prompt its own, longer one), or 10 s without one."""
     queue_tickets: int = 1_000
     """Requests of the class that may wait; more are refused with QUEUE_FULL."""
-    queue_rate_s: float = 2.0
+    queue_rate_s: float = 4.0
     """Prompt tokens that may wait, in seconds of the measured prefill rate."""
-    order: Order = "fifo"
-    """Who of the class goes first: `fifo` the oldest, `fit` the oldest that fits, `newest`, `slack` the one that must start
-    soonest for its TTFT, `cost` the cheapest."""
+    order: Order = "deadline"
+    """Who of the class goes first: `deadline` the one whose TTFT is due first (the oldest where all have the same target),
+    `fifo` the oldest, `fit` the oldest that fits, `newest`, `slack` the one that must start soonest for its TTFT, `cost`
+    the cheapest."""
     overtaken_s: float | None = None
     """Whoever has waited this long is passed by nobody of the class any more; none: a third of the patience."""
 
@@ -47,6 +48,11 @@ class ClassConfig:
             raise ValueError(f"queue_rate_s must be over 0, not {self.queue_rate_s}")
         if self.overtaken_s is not None and not self.overtaken_s >= 0:
             raise ValueError(f"overtaken_s must not be negative, not {self.overtaken_s}")
+
+    def patience_for(self, prompt_tokens: int) -> float:
+        """The same for a prompt of that size: where its TTFT may take longer, so may its wait."""
+        slo_s = self.slo.ttft_for(prompt_tokens)
+        return self.patience if self.patience_s is not None or slo_s is None else 0.75 * slo_s
 
     @property
     def overtaken(self) -> float:
@@ -135,6 +141,10 @@ class ControllerConfig:
     """Share of the limit that each class leaves to the more urgent ones."""
     prefill_room: float = 0.50
     """Share of the prefill budget that each class leaves to the more urgent ones."""
+    kv_room: float = 0.10
+    """Share of the KV set point that each class leaves to the more urgent ones."""
+    yield_s: float = 2.0
+    """A class stays out for this long after a more urgent one had to wait."""
     tick_s: float = 1.0
     """How often the law looks."""
 
@@ -145,6 +155,8 @@ class ControllerConfig:
         for name in ("ageing_s", "tick_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be over 0, not {getattr(self, name)}")
-        for name in ("limit_room", "prefill_room"):
+        if not self.yield_s >= 0:
+            raise ValueError(f"yield_s must not be negative, not {self.yield_s}")
+        for name in ("limit_room", "prefill_room", "kv_room"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(f"{name} must be at least 0 and under 1, not {getattr(self, name)}")

@@ -19,6 +19,7 @@ from admission.core.prefill import Prefill
 from admission.core.queueing.queue import Queue
 from admission.core.settings import ClassConfig, ControllerConfig
 from admission.core.stats import Mean, Rate, SmoothedInTime
+from admission.core.stillness import Stillness
 from admission.vocabulary import PriorityClass, SignalKind
 
 IN_USE_S = 60.0
@@ -48,6 +49,7 @@ class Target:
         self.cost = CostModel(config.cost)
         self.prefill = Prefill(config.prefill)
         self.pace = Pace()
+        self.stillness = Stillness()
         self.engine = EngineReadings()
         self.untracked = Untracked()
         self.slots = Slots()
@@ -56,6 +58,7 @@ class Target:
             name: kind.build(getattr(config, name)) for name, kind in gates.discovered().items()
         }
         self.charging = [gate for gate in self.gates.values() if gate.charges]
+        self.timed = [gate for gate in self.gates.values() if gate.timed]
         self.mean_cost = Mean(512.0, 0.02)
         self.kv_scale = SmoothedInTime(5.0)
         self.finishes = Rate(2.0, now)
@@ -71,6 +74,8 @@ class Target:
         self.refused_for_prefill = False
         self.refused_for_other = False
         self.refused_room = 0.0
+        self.blocked_at = [float("-inf")] * len(PriorityClass)
+        """When one of the class last had to wait."""
         """Share of the limit that the most urgent class refused for it may use."""
         self.unseen_streams = 0
         """Streams in a row that ended well without a first token seen: nobody reports them."""
@@ -141,9 +146,12 @@ class Target:
 
     def kv_capacity(self, now: float) -> float | None:
         """The engine's KV capacity in tokens, None when it does not say."""
-        if self.engine.says(SignalKind.KV_CAPACITY_TOKENS):
-            return self.engine.value(SignalKind.KV_CAPACITY_TOKENS, now)
-        return None
+        return self.engine.value(SignalKind.KV_CAPACITY_TOKENS, now)
+
+    @property
+    def streaming(self) -> bool:
+        """Is there more than one stream whose chunks are reported? One that stops alone says nothing of the engine."""
+        return self.ledger.reported > 1
 
     def tokens(self, permit: Permit) -> float:
         """Output tokens of a permit so far."""
@@ -165,5 +173,10 @@ class Target:
 
     def expected_kv(self, permit: Permit) -> float:
         """KV tokens that a permit is expected to hold at its peak share."""
-        begun = permit.cost.prompt + self.tokens(permit)
-        return max(begun, self.expected_at_start(permit.ticket, permit.cost))
+        return max(self.begun_kv(permit), self.expected_at_start(permit.ticket, permit.cost))
+
+    def begun_kv(self, permit: Permit) -> float:
+        """KV tokens that a permit holds once its prompt is read; in shadow, would hold."""
+        course = permit.course
+        made = self.tokens(permit) if course is None else course.tokens * max(1, permit.ticket.n)
+        return permit.cost.prompt + made

@@ -6,107 +6,27 @@ Time is an argument. The caller begins a step, waits until it ends (in simulated
     result = engine.complete(ends_at)
 
 Pure decode steps cost O(1): every decoding sequence gains one token a step, so one counter serves them all.
+`extend` goes further: it makes the step under way a run of all decode steps until the batch can change.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from enum import Enum
-from heapq import heappop, heappush
+from heapq import heappop
 from itertools import count
 
+from admission.simulation.batch import Batch
+from admission.simulation.prefixes import Prefixes
+from admission.simulation.sequences import EngineConfig, Phase, Sequence, Step, StepResult
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineConfig:
-    """The engine's cost of a step and its bounds: step = base + prefill + decode + KV read, in seconds.
+__all__ = ["Engine", "EngineConfig", "Phase", "Sequence", "Step", "StepResult"]
 
-    The defaults are those of Llama-3-8B on one H100 (see `engines`). KV is counted in tokens.
-    """
-
-    base_s: float = 7.79e-3
-    prefill_s_per_token: float = 2.55e-5
-    decode_s_per_sequence: float = 4.88e-5
-    kv_s_per_token: float = 5.77e-8
-    kv_capacity_tokens: int = 460_000
-    max_num_seqs: int = 256
-    step_tokens: int = 2048
-
-    def __post_init__(self) -> None:
-        """Raise ValueError when no step could ever run."""
-        if self.base_s <= 0 or min(self.prefill_s_per_token, self.decode_s_per_sequence) < 0:
-            raise ValueError("base_s must be positive, and no cost negative")
-        if self.kv_s_per_token < 0 or self.kv_capacity_tokens < 1:
-            raise ValueError("kv_s_per_token must not be negative and kv_capacity_tokens at least 1")
-        if not 1 <= self.max_num_seqs < self.step_tokens:
-            raise ValueError("max_num_seqs must be at least 1 and below step_tokens, or prefill starves")
-
-    def step_s(self, prefill_tokens: int, decode_seqs: int, kv_tokens: int) -> float:
-        """Seconds of one step with that many tokens prefilled, sequences decoded and KV tokens held."""
-        return (
-            self.base_s
-            + self.prefill_s_per_token * prefill_tokens
-            + self.decode_s_per_sequence * decode_seqs
-            + self.kv_s_per_token * kv_tokens
-        )
+NOISY_STEPS = 64
+"""With step noise a run is no longer than this: each of its steps is drawn before it begins."""
 
 
-class Phase(Enum):
-    """Where a sequence is in its life."""
-
-    WAITING = "waiting"
-    PREFILL = "prefill"
-    DECODE = "decode"
-    FINISHED = "finished"
-    ABORTED = "aborted"
-
-
-@dataclass(slots=True, eq=False)
-class Sequence:
-    """One prompt and its answer. `generated_before` counts output tokens up to the last time it began to decode."""
-
-    id: Hashable
-    no: int
-    prompt_tokens: int
-    output_tokens: int
-    arrived_at: float
-    to_prefill: int
-    prefilled: int = 0
-    generated_before: int = 0
-    joined: int = 0
-    ends: int = 0
-    phase: Phase = Phase.WAITING
-    scheduled_at: float | None = None
-    first_token_at: float | None = None
-    finished_at: float | None = None
-    preemptions: int = 0
-
-
-@dataclass(slots=True)
-class Step:
-    """A batch under way."""
-
-    started_at: float
-    ends_at: float
-    prefill_tokens: int
-    decode_seqs: int
-    chunks: list[Sequence]
-    preempted: list[Sequence]
-
-
-@dataclass(slots=True)
-class StepResult:
-    """What a step yielded. `first` and `resumed` got a token from their prefill, all that decode got one each."""
-
-    at: float
-    step: Step
-    first: list[Sequence] = field(default_factory=list)
-    resumed: list[Sequence] = field(default_factory=list)
-    finished: list[Sequence] = field(default_factory=list)
-
-
-class Engine:
+class Engine(Batch):
     """FIFO admission, chunked prefill under a token budget shared with the decodes, last-admitted preempted.
 
     Args:
@@ -115,17 +35,19 @@ class Engine:
     """
 
     def __init__(self, config: EngineConfig, noise: Callable[[], float] | None = None) -> None:
-        self.config = config
+        super().__init__(config)
         self.slow = 1.0
         self.stalled_until = float("-inf")
-        self.preemptions_total = 0
-        self.prompt_tokens_total = 0
-        self.generation_tokens_total = 0
         self.busy_s = 0.0
+        self.steps_total = 0
+        self.token_at = float("-inf")
+        """When the last step ended that is accounted for: all that decode got their newest token then."""
         self._noise = noise
+        self._drawn: deque[float] = deque()
         self._numbers = count()
-        self._sequences: dict[Hashable, Sequence] = {}
-        self.reset()
+        self._step: Step | None = None
+        self._prefilled_at = 0
+        """Decode steps there had been when prompts were last prefilled, where that takes a step of its own."""
 
     def reset(self) -> list[Sequence]:
         """Lose everything, as a restart does; totals stay. Returns what was lost."""
@@ -133,42 +55,15 @@ class Engine:
         for sequence in lost:
             sequence.phase = Phase.ABORTED
         self._sequences.clear()
-        self._waiting: OrderedDict[int, Sequence] = OrderedDict()
-        self._running: dict[int, Sequence] = {}
-        self._prefilling: dict[int, Sequence] = {}
-        self._aborting: list[Sequence] = []
-        self._ends: list[tuple[int, int, Sequence]] = []
-        self._decoding = 0
-        self._decode_steps = 0
-        self._held = 0
-        self._written = 0
-        self._step: Step | None = None
+        self._prefixes = Prefixes()
+        self._prefixes.flush()
+        self._empty()
+        self._step = None
         return lost
 
-    @property
-    def running(self) -> int:
-        """Sequences in the batch."""
-        return len(self._running)
-
-    @property
-    def waiting(self) -> int:
-        """Sequences that wait for a place or for KV, preempted ones included."""
-        return len(self._waiting)
-
-    @property
-    def decoding(self) -> int:
-        """Sequences past their prefill."""
-        return self._decoding
-
-    @property
-    def kv_tokens(self) -> int:
-        """KV tokens held; a prompt's are held from its admission."""
-        return self._held
-
-    @property
-    def kv_usage_ratio(self) -> float:
-        """KV held over capacity."""
-        return self._held / self.config.kv_capacity_tokens
+    def flush(self) -> None:
+        """Make every named prefix cold."""
+        self._prefixes.flush()
 
     @property
     def step(self) -> Step | None:
@@ -176,17 +71,30 @@ class Engine:
         return self._step
 
     def next_wakeup(self) -> float | None:
-        """When the step under way ends, None when there is none."""
+        """When the step (or run) under way ends, None when there is none."""
         return None if self._step is None else self._step.ends_at
 
-    def generated(self, sequence: Sequence) -> int:
-        """Output tokens that have left the engine so far."""
-        if sequence.phase is Phase.DECODE:
-            return sequence.generated_before + self._decode_steps - sequence.joined
-        return sequence.generated_before
-
-    def submit(self, id: Hashable, prompt_tokens: int, output_tokens: int, now: float) -> Sequence:
+    def submit(
+        self,
+        id: Hashable,
+        prompt_tokens: int,
+        output_tokens: int,
+        now: float,
+        *,
+        cached_tokens: int = 0,
+        shared_tokens: int = 0,
+        prefix: str = "",
+    ) -> Sequence:
         """Put a sequence at the end of the waiting queue.
+
+        Args:
+            id: names it for `abort`.
+            prompt_tokens: length of its prompt.
+            output_tokens: length of its answer.
+            now: seconds.
+            cached_tokens: leading prompt tokens that need no prefill while `prefix` is warm; one is always computed.
+            shared_tokens: of those, the ones that all sequences with this prefix hold together.
+            prefix: name of what is cached; empty: always warm.
 
         Raises:
             ValueError: a known id, a length below 1, or a sequence that can never fit in KV.
@@ -200,15 +108,28 @@ class Engine:
                 f"{prompt_tokens} + {output_tokens} tokens exceed the KV capacity of {self.config.kv_capacity_tokens}"
             )
         sequence = Sequence(id, next(self._numbers), prompt_tokens, output_tokens, now, prompt_tokens)
+        if cached_tokens:
+            sequence.cached_tokens = min(cached_tokens, prompt_tokens - 1)
+            sequence.shared_tokens = min(shared_tokens, sequence.cached_tokens)
+        sequence.prefix = prefix
+        if not self._waiting and len(self._running) < self.config.max_num_seqs:
+            # It may join the next step.
+            self.cut(now)
+        if self.config.ahead and self._step is not None:
+            sequence.ready = self._batches + 2
         self._sequences[id] = sequence
         self._waiting[sequence.no] = sequence
         return sequence
 
-    def abort(self, id: Hashable) -> bool:
-        """Drop a sequence; its KV is free at once, or at the end of the step under way. False: unknown."""
+    def abort(self, id: Hashable, now: float = float("-inf")) -> bool:
+        """Drop a sequence; its KV is free at once, or at the end of the step under way. False: unknown.
+
+        `now` is needed when runs are used (`extend`): the run ends with its step of then.
+        """
         sequence = self._sequences.pop(id, None)
         if sequence is None:
             return False
+        self.cut(now)
         if sequence.phase is Phase.WAITING:
             del self._waiting[sequence.no]
             sequence.phase = Phase.ABORTED
@@ -226,26 +147,148 @@ class Engine:
         """
         if self._step is not None:
             raise ValueError("a step is under way")
-        preempted = self._make_room()
+        self._batches += 1
+        chunks: list[Sequence] = []
+        if self.config.prefill_every:
+            prefill_tokens = self._prefill_apart(chunks, now)
+            if chunks:
+                # Prompts read nobody's KV but their own.
+                return self._start(now, Step(now, now, prefill_tokens, 0, chunks, []), prefill_tokens)
         decode_seqs = self._decoding
+        preempted: list[Sequence] = []
+        if self._held + decode_seqs > self.config.kv_capacity_tokens:
+            preempted = self._make_room()
+            decode_seqs = self._decoding
         self._held += decode_seqs
         self._written += decode_seqs
-        chunks: list[Sequence] = []
-        budget = self.config.step_tokens - decode_seqs
-        left = self._continue_prefill(budget, chunks)
-        if not preempted:
-            left = self._admit(left, chunks, now)
+        budget = left = self.config.step_tokens - decode_seqs
+        if not self.config.prefill_every:
+            if self._prefilling:
+                left = self._continue_prefill(left, chunks)
+            if self._waiting and not preempted:
+                left = self._admit(left, chunks, now)
         if not chunks and not decode_seqs:
             return None
-        prefill_tokens = budget - left
-        duration = self._duration(prefill_tokens, decode_seqs)
+        return self._start(now, Step(now, now, budget - left, decode_seqs, chunks, preempted), self._written)
+
+    def _prefill_apart(self, chunks: list[Sequence], now: float) -> int:
+        """Whole prompts for a step of their own, if one is due; returns their tokens."""
+        if self._decoding and not self._prefilling and self._until_prefill() > 0:
+            return 0
+        budget = left = self.config.step_tokens
+        if self._prefilling:
+            left = self._continue_prefill(left, chunks)
+        if self._waiting:
+            left = self._admit(left, chunks, now)
+        if chunks:
+            self._prefilled_at = self.decode_steps
+        return budget - left
+
+    def _until_prefill(self) -> int:
+        """Decode steps that must still come before prompts get a step."""
+        return self.config.prefill_every - (self.decode_steps - self._prefilled_at)
+
+    def _start(self, now: float, step: Step, kv_tokens: int) -> float:
+        step.first_s = duration = self._duration(step.prefill_tokens, step.decode_seqs, kv_tokens)
         self.busy_s += duration
-        ends_at = max(now, self.stalled_until) + duration
-        self._step = Step(now, ends_at, prefill_tokens, decode_seqs, chunks, preempted)
-        return ends_at
+        step.ends_at = max(now, self.stalled_until) + duration
+        self._step = step
+        return step.ends_at
+
+    def extend(self) -> float | None:
+        """Make the step under way a run of decode steps until the batch can change; returns when that ends.
+
+        What changes the batch meanwhile (`submit`, `abort`, `cut`) ends the run with the step under way then.
+        """
+        step = self._step
+        if step is None:
+            return None
+        changes = step.chunks or step.preempted or self._aborting or step.steps > 1
+        if changes or step.started_at < self.stalled_until or self._may_admit_soon():
+            return step.ends_at
+        free = self.config.kv_capacity_tokens - self._held
+        steps = min(self._steps_to_finish(), 1 + free // step.decode_seqs)
+        if self.config.prefill_every and self._waiting and (left := self._until_prefill()) > 0:
+            steps = min(steps, left)
+        if steps > 1:
+            self._run_on(step, steps)
+        return step.ends_at
+
+    def _may_admit_soon(self) -> bool:
+        """May time alone let the head of the queue in, without an end that makes room?"""
+        if not self._waiting:
+            return False
+        # The peak with the head in it sinks with each step that the others are ahead of it.
+        return self.config.never_preempts or next(iter(self._waiting.values())).ready > self._batches
+
+    def _steps_to_finish(self) -> int:
+        ends = self._ends
+        while True:
+            at, _, sequence = ends[0]
+            if sequence.phase is Phase.DECODE and sequence.ends == at:
+                return at - self.decode_steps
+            heappop(ends)
+
+    def _run_on(self, step: Step, steps: int) -> None:
+        if self._noise is None:
+            step.steps = steps
+            step.growth_s = self.slow * self.config.kv_s_per_token * step.decode_seqs
+            step.ends_at = step.end_of(steps)
+            return
+        step.steps = min(steps, NOISY_STEPS)
+        step.ends = [step.ends_at]
+        while len(self._drawn) < step.steps - 1:
+            self._drawn.append(self._noise())
+        for later in range(1, step.steps):
+            held = self._written + later * step.decode_seqs
+            cost_s = self.slow * self.config.step_s(0, step.decode_seqs, held)
+            step.ends.append(step.ends[-1] + cost_s * self._drawn[later - 1])
+        step.ends_at = step.ends[-1]
+
+    def catch_up(self, now: float) -> None:
+        """Account for the steps of a run that have ended by now: tokens, KV and time are as of then."""
+        step = self._step
+        if step is None or step.steps == 1 or now < step.started_at + step.first_s:
+            return
+        done = step.ended_by(now)
+        if done:
+            self._account(step, done)
+
+    def _account(self, step: Step, done: int) -> None:
+        """Take `done` ended steps off the front of a run; the one after them is under way."""
+        tokens = done * step.decode_seqs
+        self._batches += done
+        self.decode_steps += done
+        self.steps_total += done
+        self.generation_tokens_total += tokens
+        self._held += tokens
+        self._written += tokens
+        ended_at = step.end_of(done)
+        self.busy_s += ended_at - step.started_at - step.first_s
+        if step.ends is not None:
+            step.ends = step.ends[done:]
+            for _ in range(done):
+                self._drawn.popleft()
+            step.first_s = step.ends[0] - ended_at
+        else:
+            step.first_s += done * step.growth_s
+        self.busy_s += step.first_s
+        step.started_at = self.token_at = ended_at
+        step.steps -= done
+
+    def cut(self, now: float) -> float | None:
+        """End the run under way with its step of now, whose length stays as it is; returns when that ends."""
+        step = self._step
+        if step is None:
+            return None
+        if step.steps > 1:
+            self.catch_up(now)
+            step.ends_at = step.end_of(1)
+            step.steps = 1
+        return step.ends_at
 
     def complete(self, now: float) -> StepResult:
-        """End the step under way: tokens leave, answers end, KV of the finished is free.
+        """End the step (or run) under way: tokens leave, answers end, KV of the finished is free.
 
         Raises:
             ValueError: no step is under way.
@@ -253,115 +296,28 @@ class Engine:
         step = self._step
         if step is None:
             raise ValueError("no step is under way")
+        if step.steps > 1:
+            self._account(step, step.steps - 1)
         self._step = None
-        self._decode_steps += 1
+        self.token_at = now
+        self.steps_total += 1
+        if step.decode_seqs:
+            self.decode_steps += 1
         self.generation_tokens_total += step.decode_seqs
-        for sequence in self._aborting:
-            self._release(sequence, Phase.ABORTED)
-        self._aborting.clear()
-        result = StepResult(now, step)
-        self._finish_decodes(result)
+        if self._aborting:
+            for sequence in self._aborting:
+                self._release(sequence, Phase.ABORTED)
+            self._aborting.clear()
+        result = StepResult(now, step, [], [], [])
+        if self._ends and self._ends[0][0] <= self.decode_steps:
+            self._finish_decodes(result)
         for sequence in step.chunks:
             if sequence.phase is Phase.PREFILL and sequence.prefilled == sequence.to_prefill:
                 self._end_prefill(sequence, result)
         return result
 
-    def _duration(self, prefill_tokens: int, decode_seqs: int) -> float:
-        noise = 1.0 if self._noise is None else self._noise()
-        return self.slow * noise * self.config.step_s(prefill_tokens, decode_seqs, self._written)
-
-    def _make_room(self) -> list[Sequence]:
-        """Preempt the last admitted until each decoding sequence can take one more token."""
-        preempted = []
-        while self._held + self._decoding > self.config.kv_capacity_tokens:
-            victim = next(reversed(self._running.values()))
-            generated = self.generated(victim)
-            self._release(victim, Phase.WAITING)
-            victim.generated_before = generated
-            victim.to_prefill = victim.prompt_tokens + generated
-            victim.prefilled = 0
-            victim.preemptions += 1
-            self._sequences[victim.id] = victim
-            self._waiting[victim.no] = victim
-            self._waiting.move_to_end(victim.no, last=False)
-            self.preemptions_total += 1
-            preempted.append(victim)
-        return preempted
-
-    def _continue_prefill(self, budget: int, chunks: list[Sequence]) -> int:
-        for sequence in self._prefilling.values():
-            if budget == 0:
-                break
-            budget = self._prefill(sequence, budget, chunks)
-        return budget
-
-    def _admit(self, budget: int, chunks: list[Sequence], now: float) -> int:
-        capacity = self.config.kv_capacity_tokens
-        while budget and self._waiting and len(self._running) < self.config.max_num_seqs:
-            head = next(iter(self._waiting.values()))
-            if self._held + head.to_prefill > capacity:
-                break
-            del self._waiting[head.no]
-            head.phase = Phase.PREFILL
-            if head.scheduled_at is None:
-                head.scheduled_at = max(now, head.arrived_at)
-            self._running[head.no] = head
-            self._prefilling[head.no] = head
-            self._held += head.to_prefill
-            budget = self._prefill(head, budget, chunks)
-        return budget
-
-    def _prefill(self, sequence: Sequence, budget: int, chunks: list[Sequence]) -> int:
-        tokens = min(budget, sequence.to_prefill - sequence.prefilled)
-        sequence.prefilled += tokens
-        self._written += tokens
-        chunks.append(sequence)
-        return budget - tokens
-
-    def _end_prefill(self, sequence: Sequence, result: StepResult) -> None:
-        """A prefill yields one token: the first, or the next one of a sequence that was preempted."""
-        del self._prefilling[sequence.no]
-        sequence.phase = Phase.DECODE
-        sequence.generated_before += 1
-        sequence.joined = self._decode_steps
-        sequence.ends = self._decode_steps + sequence.output_tokens - sequence.generated_before
-        self._decoding += 1
-        self.generation_tokens_total += 1
-        if sequence.first_token_at is None:
-            sequence.first_token_at = result.at
-            self.prompt_tokens_total += sequence.prompt_tokens
-            result.first.append(sequence)
-        else:
-            result.resumed.append(sequence)
-        if sequence.ends == self._decode_steps:
-            self._finish(sequence, result)
-        else:
-            heappush(self._ends, (sequence.ends, sequence.no, sequence))
-
-    def _finish_decodes(self, result: StepResult) -> None:
-        while self._ends and self._ends[0][0] <= self._decode_steps:
-            ends, _, sequence = heappop(self._ends)
-            # An entry outlives its sequence's abort or preemption: only the current one counts.
-            if sequence.phase is Phase.DECODE and sequence.ends == ends:
-                self._finish(sequence, result)
-
-    def _finish(self, sequence: Sequence, result: StepResult) -> None:
-        self._release(sequence, Phase.FINISHED)
-        sequence.generated_before = sequence.output_tokens
-        sequence.finished_at = result.at
-        self._sequences.pop(sequence.id, None)
-        result.finished.append(sequence)
-
-    def _release(self, sequence: Sequence, phase: Phase) -> None:
-        """Take a running sequence out of the batch and give its KV back."""
-        del self._running[sequence.no]
-        if sequence.phase is Phase.DECODE:
-            held = sequence.to_prefill + self._decode_steps - sequence.joined
-            self._decoding -= 1
-            self._held -= held
-            self._written -= held
-        else:
-            del self._prefilling[sequence.no]
-            self._held -= sequence.to_prefill
-            self._written -= sequence.prefilled
-        sequence.phase = phase
+    def _duration(self, prefill_tokens: int, decode_seqs: int, kv_tokens: int) -> float:
+        cost_s = self.slow * self.config.step_s(prefill_tokens, decode_seqs, kv_tokens)
+        if self._noise is None:
+            return cost_s
+        return cost_s * (self._drawn.popleft() if self._drawn else self._noise())

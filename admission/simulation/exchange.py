@@ -10,26 +10,13 @@ import asyncio
 import json
 import time
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 import httptools
 
+from admission.simulation.fate import Ending
 
-class Ending(StrEnum):
-    """How an attempt ended."""
-
-    SERVED = "served"
-    REFUSED = "refused"
-    """429 or 503 before any stream."""
-    INVALID = "invalid"
-    """Any other status but 200."""
-    FAILED = "failed"
-    """No connection, a cut stream, or a 200 whose stream carried an error."""
-    IMPATIENT = "impatient"
-    """The caller left since no token came."""
-    LEFT = "left"
-    """The caller left mid-stream, as it meant to."""
+__all__ = ["Attempt", "Ending", "Request", "exchange"]
 
 
 @dataclass(slots=True)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from http import HTTPStatus
 from random import Random
 
-from admission.simulation.exchange import Attempt, Ending, Request, exchange
+from admission.core.slo import INTERACTIVE_SLO, SloConfig
+from admission.simulation.exchange import Attempt, Request, exchange
+from admission.simulation.judging import Ending, Fate, Judge, Report
 from admission.simulation.traces import Arrival
+from admission.vocabulary import PriorityClass
 
 _BACKOFF_S = (1.0, 2.0, 4.0)
 
@@ -22,22 +25,6 @@ class Retry(StrEnum):
     NONE = "none"
     BACKOFF = "backoff"
     """Up to three more tries after 1, 2 and 4 s (+-50 %), later if Retry-After says so."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Slo:
-    """What a good answer is: TTFT within `ttft_s` plus `ttft_per_1k_s` per 1,000 prompt tokens, TPOT within `tpot_s`."""
-
-    ttft_s: float = 2.0
-    ttft_per_1k_s: float = 0.25
-    tpot_s: float = 0.08
-
-    def met(self, attempt: Attempt, prompt_tokens: int) -> bool:
-        """Whether an attempt was served whole in time."""
-        if attempt.ending is not Ending.SERVED or attempt.ttft_s is None:
-            return False
-        bound = self.ttft_s + self.ttft_per_1k_s * prompt_tokens / 1000
-        return attempt.ttft_s <= bound and (attempt.tpot_s or 0.0) <= self.tpot_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +42,7 @@ class LoadConfig:
     word: str = " tok"
     """What a prompt is made of: one token of the server's tokenizer."""
     headers: tuple[tuple[str, str], ...] = ()
-    slo: Slo = Slo()
+    slo: SloConfig = INTERACTIVE_SLO
     patience_s: float = 10.0
     leave_ratio: float = 0.0
     """Share of callers that leave after a few chunks."""
@@ -78,35 +65,32 @@ class Outcome:
         """The attempt that settled it."""
         return self.attempts[-1] if self.attempts else None
 
+    def fate(self) -> Fate:
+        """What the verdict needs of it. An answer that began with 200 was let in, whatever came of it."""
+        last = self.last or Attempt(0.0, Ending.OPEN)
+        return Fate(
+            self.arrival,
+            last.ending,
+            last.reason,
+            attempts=len(self.attempts),
+            began_at_s=self.arrival.at_s,
+            admitted=last.status == HTTPStatus.OK,
+            ttft_s=last.ttft_s,
+            tpot_s=last.tpot_s,
+            e2e_s=last.ended_at - last.began_at,
+            refused=tuple(one.reason for one in self.attempts if one.ending is Ending.REFUSED),
+            leaves=self.leaves,
+        )
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a run came to. Offered counts every logical request that meant to stay; tokens are prompt plus answer."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReport(Report):
+    """The verdict over a load that was really sent."""
 
     seconds: float
-    offered_requests: int
-    offered_tokens: int
-    good_requests: int
-    good_tokens: int
-    endings: dict[str, int]
-    refusals: dict[str, int]
-    ttft_p50_s: float | None
-    ttft_p99_s: float | None
-    tpot_p50_s: float | None
-    tpot_p90_s: float | None
-    served_within_slo_ratio: float | None
-    attempts: int
+    """How long it has been going on."""
     late_max_s: float
-
-    @property
-    def goodput_requests_ratio(self) -> float:
-        """Good over offered, in requests."""
-        return self.good_requests / max(1, self.offered_requests)
-
-    @property
-    def goodput_tokens_ratio(self) -> float:
-        """Good over offered, in tokens."""
-        return self.good_tokens / max(1, self.offered_tokens)
+    """The most that this client was late with a request: its own fault, not the server's."""
 
 
 class Load:
@@ -125,7 +109,7 @@ class Load:
         self.began_at = 0.0
         self._random = Random(config.seed)  # noqa: S311 - behaviour of simulated callers
 
-    async def run(self, extra_s: float = 30.0) -> Report:
+    async def run(self, extra_s: float = 30.0) -> LoadReport:
         """Send everything, wait up to `extra_s` for what is still under way, then cut it and report."""
         self.began_at = time.monotonic()
         tasks: set[asyncio.Task[None]] = set()
@@ -145,7 +129,7 @@ class Load:
             await asyncio.gather(*tasks, return_exceptions=True)
         return self.report()
 
-    def report(self) -> Report:
+    def report(self) -> LoadReport:
         """Judge what has happened so far; a request under way counts as offered and not yet good."""
         return judge(self.outcomes, self.config.slo, time.monotonic() - self.began_at)
 
@@ -191,37 +175,20 @@ def body(config: LoadConfig, prompt_tokens: int, max_tokens: int | None) -> byte
     return b'{"model":"%b",%b%b%b}' % (config.model.encode(), said % text, limit, options)
 
 
-def judge(outcomes: Sequence[Outcome], slo: Slo, seconds: float) -> Report:
-    """Count what was good, served, refused; percentiles are over the served."""
-    stayed = [outcome for outcome in outcomes if not outcome.leaves]
-    served = [(o, o.last) for o in stayed if o.last is not None and o.last.ending is Ending.SERVED]
-    good = [outcome for outcome, last in served if slo.met(last, outcome.arrival.prompt_tokens)]
-    ttft = sorted(last.ttft_s for _, last in served if last.ttft_s is not None)
-    tpot = sorted(last.tpot_s for _, last in served if last.tpot_s is not None)
-    lasts = [outcome.last for outcome in outcomes if outcome.last is not None]
-    attempts = [attempt for outcome in outcomes for attempt in outcome.attempts]
-    return Report(
+def judge(outcomes: Sequence[Outcome], slo: SloConfig, seconds: float) -> LoadReport:
+    """The verdict over requests that were really sent; one under way is offered and not yet good.
+
+    Args:
+        outcomes: what became of them so far.
+        slo: what good means, whatever their class.
+        seconds: how long the load went on.
+    """
+    judge = Judge(dict.fromkeys(PriorityClass, slo))
+    for outcome in outcomes:
+        judge.settle(outcome.fate())
+    report = judge.report()
+    return LoadReport(
+        **{one.name: getattr(report, one.name) for one in fields(report)},
         seconds=seconds,
-        offered_requests=len(stayed),
-        offered_tokens=sum(map(_tokens, stayed)),
-        good_requests=len(good),
-        good_tokens=sum(map(_tokens, good)),
-        endings=dict(Counter(last.ending.value for last in lasts)),
-        refusals=dict(Counter(a.reason for a in attempts if a.ending is Ending.REFUSED)),
-        ttft_p50_s=quantile(ttft, 0.5),
-        ttft_p99_s=quantile(ttft, 0.99),
-        tpot_p50_s=quantile(tpot, 0.5),
-        tpot_p90_s=quantile(tpot, 0.9),
-        served_within_slo_ratio=len(good) / len(served) if served else None,
-        attempts=len(attempts),
         late_max_s=max((outcome.late_s for outcome in outcomes), default=0.0),
     )
-
-
-def _tokens(outcome: Outcome) -> int:
-    return outcome.arrival.prompt_tokens + outcome.arrival.output_tokens
-
-
-def quantile(ordered: Sequence[float], q: float) -> float | None:
-    """The value at rank int(q (n - 1)) of sorted values, None when there are none."""
-    return ordered[int(q * (len(ordered) - 1))] if ordered else None

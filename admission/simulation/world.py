@@ -1,309 +1,207 @@
-"""One controller in front of one engine model under simulated time: the core as it is, the world as it could be."""
+"""Policies in front of engine models under simulated time: callers with their habits, sight with its gaps, and mishaps."""
 
 from __future__ import annotations
 
-import heapq
-import random
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from enum import IntEnum
+import math
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop
 
-from admission.core.controller import Controller, ControllerConfig
-from admission.core.model import (
-    Admitted,
-    Completion,
-    Event,
-    Finished,
-    LimitChanged,
-    Reading,
-    Rejected,
-    Shed,
-    Ticket,
-    TicketId,
-)
-from admission.simulation.engine import Engine, EngineConfig, Sequence
-from admission.vocabulary import Mode, Outcome, PriorityClass, SignalKind, Source
+from admission.core.model import TicketId
+from admission.simulation.attempts import Desk, Judging, Watch
+from admission.simulation.callers import Callers, Retry
+from admission.simulation.disturbances import Disturbance, Flush, Lost, Restart, Slow, Stall
+from admission.simulation.fleet import Member, Node
+from admission.simulation.policies.base import Policy
+from admission.simulation.sequences import Phase
+from admission.simulation.serving import Serving
+from admission.simulation.sight import Sight
+from admission.simulation.surroundings import WorldConfig
+from admission.simulation.timeline import State, Timeline
+from admission.simulation.traces import Arrival
 
-PROGRESS_S = 0.25
-SCRAPE_S = 1.0
+__all__ = [
+    "Callers",
+    "Disturbance",
+    "Flush",
+    "Lost",
+    "Member",
+    "Restart",
+    "Retry",
+    "Sight",
+    "Slow",
+    "Stall",
+    "World",
+    "WorldConfig",
+]
 
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """One request that will come. Seconds and tokens."""
-
-    at: float
-    prompt_tokens: int
-    output_tokens: int
-    priority: PriorityClass = PriorityClass.INTERACTIVE
-    stream: bool = True
+LOOK_S = 1.0
 
 
-@dataclass(slots=True)
-class Served:
-    """What became of one request."""
+class World(Serving):
+    """Runs arrivals to their end. The same arguments give the same run, to the last bit.
 
-    arrival: Arrival
-    admitted_at: float | None = None
-    first_token_at: float | None = None
-    ended_at: float | None = None
-    outcome: str = "waiting"
-    good: bool = False
+    Args:
+        config: what is around the policies.
+        policy: builds the policy of the sidecar of that number.
+        judge: told of each request once, when it is settled.
+        seed: of callers' choices and step noise.
+        timeline: looks at policies and engines once a second.
+        watch: told of every event of a policy: (sidecar, seconds, event).
 
+    Raises:
+        ValueError: members that cannot work together, or a disturbance of a member that is not there.
+    """
 
-@dataclass(slots=True)
-class Result:
-    """What a run showed."""
+    def __init__(
+        self,
+        config: WorldConfig,
+        policy: Callable[[int], Policy],
+        judge: Judging,
+        seed: int = 0,
+        timeline: Timeline | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        super().__init__(config, policy, judge, seed, timeline, watch)
+        self._arrivals: Iterator[Arrival] = iter(())
+        self._next: Arrival | None = None
+        self._next_at = math.inf
 
-    requests: list[Served] = field(default_factory=list)
-    limits: list[tuple[float, int, str]] = field(default_factory=list)
+    def run(self, arrivals: Iterable[Arrival], until_s: float | None = None) -> None:
+        """Play arrivals, in time order, until all are settled or until an instant; what is open then is settled as such.
 
-    def goodput(self, since: float = 0.0, until: float = float("inf")) -> float:
-        """Good over offered, of the requests that arrived in the span."""
-        asked = [one for one in self.requests if since <= one.arrival.at < until]
-        return sum(one.good for one in asked) / max(1, len(asked))
+        Raises:
+            ValueError: an arrival earlier than the one before it.
+        """
+        self._arrivals = iter(arrivals)
+        self._expect_next()
+        self._start_rounds()
+        self._play(math.inf if until_s is None else until_s)
+        for call in list(self._open):
+            self._settle(call, *call.last)
 
-    def refused(self, since: float = 0.0, until: float = float("inf")) -> float:
-        """Refused over offered."""
-        asked = [one for one in self.requests if since <= one.arrival.at < until]
-        return sum(one.outcome == "refused" for one in asked) / max(1, len(asked))
-
-    def ttft_s(self, quantile: float) -> float:
-        """A quantile of TTFT over the served."""
-        seen = sorted(
-            one.first_token_at - one.arrival.at for one in self.requests if one.first_token_at is not None
-        )
-        return seen[int(quantile * (len(seen) - 1))] if seen else float("nan")
-
-    def limit_at(self, at: float) -> int:
-        """The limit at an instant."""
-        return [limit for when, limit, _ in self.limits if when <= at][-1]
-
-
-class _What(IntEnum):
-    STEP = 0
-    ARRIVAL = 1
-    PROGRESS = 2
-    SCRAPE = 3
-    GIVE_UP = 4
-    ENFORCE = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorldConfig:
-    """The world around the controller."""
-
-    engine: EngineConfig = field(default_factory=EngineConfig)
-    patience_s: float = 10.0
-    """A caller leaves after so long without a first token."""
-    scrape: bool = True
-    own_events: bool = True
-    """First tokens and progress are reported."""
-    slow: tuple[tuple[float, float], ...] = ()
-    """(from when, how many times slower)."""
-    chunk_tokens: int = 1
-    """Tokens in one streamed chunk."""
-    enforce_at: float | None = None
-    """Switch from the configured mode to enforce then."""
-    bypass: float = 0.0
-    """Share of requests that go to the engine without asking."""
-
-
-class World:
-    """Runs arrivals to their end. Deterministic for a seed."""
-
-    def __init__(self, config: WorldConfig, controller: ControllerConfig, seed: int = 0) -> None:
-        self._config = config
-        self._random = random.Random(seed)  # noqa: S311 - simulation
-        self.now = 0.0
-        self.engine = Engine(config.engine)
-        self.core = Controller(controller, random=self._random, now=0.0)
-        self.result = Result(limits=[(0.0, self.core.target.limit.value, "start")])
-        self._served: dict[TicketId, Served] = {}
-        self._sequences: dict[TicketId, Sequence] = {}
-        self._reported: dict[TicketId, int] = {}
-        self._heap: list[tuple[float, int, int, TicketId | None]] = []
-        self._sequence = 0
-        self._stepping = False
-        self._last_arrival = 0.0
-
-    def _slowness(self) -> float:
-        factor = 1.0
-        for since, slower in self._config.slow:
-            if self.now >= since:
-                factor = slower
-        return factor
-
-    def run(self, arrivals: Iterable[Arrival], until: float) -> Result:
-        """Play the arrivals up to an instant."""
-        for no, arrival in enumerate(arrivals):
-            id = TicketId("client" if self._random.random() >= self._config.bypass else "bypass", no)
-            self._served[id] = Served(arrival)
-            self.result.requests.append(self._served[id])
-            self._at(arrival.at, _What.ARRIVAL, id)
-        self._at(PROGRESS_S, _What.PROGRESS)
-        self._at(SCRAPE_S, _What.SCRAPE)
-        if self._config.enforce_at is not None:
-            self._at(self._config.enforce_at, _What.ENFORCE)
-        for at in self._instants(until):
-            self.now = at
-        return self.result
-
-    def _instants(self, until: float) -> Iterator[float]:
-        while self._heap:
-            wake = self.core.next_wakeup()
-            at, _, what, id = self._heap[0]
-            if wake is not None and wake < at:
-                self.now = wake
-                self._take(self.core.wake(wake))
-                yield wake
-                continue
-            if at > until:
+    def _play(self, until: float) -> None:
+        heap, touched = self._heap, self._touched
+        node, desk = self.fleet.nodes[0], self._desks[0]
+        alone = len(self.fleet.nodes) == len(self._desks) == 1
+        while self._next is not None or self._open:
+            if not alone:
+                node, desk = self._first_to_end(), self._first_to_wake()
+            elif desk.stale:
+                desk.ask()
+            timer_at = heap[0][0] if heap else math.inf
+            at = min(node.ends_at, timer_at, self._next_at, desk.wake_at)
+            if at > until or at == math.inf:
                 return
-            heapq.heappop(self._heap)
-            self.now = at
-            self._happen(_What(what), id)
-            yield at
+            self.now = at = max(at, self.now)
+            # What happens at one instant happens in this order.
+            if node.ends_at <= at:
+                self._step(node)
+            elif timer_at <= at:
+                _, _, happening, what = heappop(heap)
+                happening(what)
+            elif self._next_at <= at:
+                self._take_next()
+            else:
+                self._said(desk, desk.policy.wake(at))
+            if touched:
+                for one in touched:
+                    one.kick(at)
+                touched.clear()
 
-    def _at(self, at: float, what: _What, id: TicketId | None = None) -> None:
-        self._sequence += 1
-        heapq.heappush(self._heap, (at, self._sequence, what, id))
+    def _first_to_end(self) -> Node:
+        return min(self.fleet.nodes, key=_ends_at)
 
-    def _happen(self, what: _What, id: TicketId | None) -> None:
-        match what:
-            case _What.STEP:
-                self._step()
-            case _What.PROGRESS:
-                self._progress()
-            case _What.SCRAPE:
-                self._scrape()
-            case _What.ENFORCE:
-                self._take(self.core.set_mode(Mode.ENFORCE, self.now))
-            case _What.ARRIVAL if id is not None:
-                self._arrive(id)
-            case _What.GIVE_UP if id is not None:
-                self._give_up(id)
-            case _:
-                raise AssertionError(what)
+    def _first_to_wake(self) -> Desk:
+        for desk in self._desks:
+            if desk.stale:
+                desk.ask()
+        return min(self._desks, key=_wake_at)
 
-    def _arrive(self, id: TicketId) -> None:
-        arrival = self._served[id].arrival
-        if id.owner == "bypass":
-            self._start(id)
-            return
-        ticket = Ticket(
-            id,
-            arrival.priority,
-            prompt_tokens=arrival.prompt_tokens,
-            max_tokens=2_048,
-            stream=arrival.stream,
-        )
-        self._at(self.now + self._config.patience_s, _What.GIVE_UP, id)
-        self._take(self.core.submit(ticket, self.now))
+    def _take_next(self) -> None:
+        arrival = self._next
+        self._expect_next()
+        if arrival is not None:
+            self._arrive(arrival)
 
-    def _start(self, id: TicketId) -> None:
-        served = self._served[id]
-        served.admitted_at = self.now
-        served.outcome = "running"
-        arrival = served.arrival
-        self._sequences[id] = self.engine.submit(id, arrival.prompt_tokens, arrival.output_tokens, self.now)
-        self._kick()
+    def _expect_next(self) -> None:
+        before_s = self._next_at if self._next is not None else 0.0
+        self._next = arrival = next(self._arrivals, None)
+        self._next_at = math.inf if arrival is None else arrival.at_s
+        if self._next_at < before_s:
+            raise ValueError(f"an arrival at {self._next_at} s comes after one at {before_s} s")
 
-    def _kick(self) -> None:
-        if not self._stepping:
-            self.engine.slow = self._slowness()
-            ends_at = self.engine.begin(self.now)
-            if ends_at is not None:
-                self._stepping = True
-                self._at(ends_at, _What.STEP)
+    # Rounds
 
-    def _step(self) -> None:
-        self._stepping = False
-        step = self.engine.complete(self.now)
-        for sequence in step.first:
-            assert isinstance(sequence.id, TicketId)  # noqa: S101 - narrows a type
-            self._served[sequence.id].first_token_at = self.now
-            if self._config.own_events and self._served[sequence.id].arrival.stream:
-                self._take(self.core.first_token(sequence.id, self.now))
-        for sequence in step.finished:
-            assert isinstance(sequence.id, TicketId)  # noqa: S101 - narrows a type
-            self._finish(sequence.id)
-        self._kick()
+    def _start_rounds(self) -> None:
+        sight, count = self.config.sight, len(self._desks)
+        if self._tells_progress:
+            self._at(sight.progress_s, self._report_all)
+        if sight.scrape_s is not None:
+            for no, desk in enumerate(self._desks):
+                # Sidecars are not in step with one another.
+                self._at(sight.scrape_s * (1.0 + no / count), self._scrape, desk)
+        if self._timeline is not None:
+            self._at(0.5 * LOOK_S, self._look)
 
-    def _finish(self, id: TicketId) -> None:
-        served = self._served[id]
-        served.ended_at, served.outcome = self.now, "served"
-        served.good = self._is_good(served)
-        if self._config.own_events:
-            self._report([id])
-        output = served.arrival.output_tokens if self._config.own_events else None
-        self._take(
-            self.core.finish(id, Completion(Outcome.OK, served.arrival.prompt_tokens, None, output), self.now)
-        )
+    def _report_all(self, _: None) -> None:
+        sight = self.config.sight
+        self._at(self.now + sight.progress_s, self._report_all)
+        for node in self.fleet.nodes:
+            node.engine.catch_up(self.now)
+        for desk in self._desks:
+            if desk.streaming:
+                self._report(desk)
 
-    def _is_good(self, served: Served) -> bool:
-        slo = self.core.target.class_config(served.arrival.priority).slo
-        if served.first_token_at is None or served.ended_at is None:
-            return False
-        tokens = served.arrival.output_tokens
-        tpot_s = (served.ended_at - served.first_token_at) / (tokens - 1) if tokens > 1 else None
-        ttft_s = served.first_token_at - served.arrival.at
-        return bool(slo.met(served.arrival.prompt_tokens, ttft_s, tpot_s))
-
-    def _give_up(self, id: TicketId) -> None:
-        served = self._served[id]
-        if served.first_token_at is not None or served.outcome not in ("waiting", "running"):
-            return
-        if self.engine.abort(id):
-            self._kick()
-        served.outcome = "gave up"
-        self._take(self.core.cancel(id, self.now))
-
-    def _progress(self) -> None:
-        self._at(self.now + PROGRESS_S, _What.PROGRESS)
-        if self._config.own_events:
-            self._report(list(self.core.target.ledger.permits))
-
-    def _report(self, ids: list[TicketId]) -> None:
-        """New chunks of these since the last report, in one message as a client sends them."""
-        items = []
-        for id in ids:
-            served = self._served[id]
-            if served.first_token_at is None or not served.arrival.stream:
+    def _report(self, desk: Desk) -> None:
+        now, chunk_tokens = self.now, self.config.sight.chunk_tokens
+        items: list[tuple[TicketId, int, float]] = []
+        for call in desk.streaming:
+            sequence, node, id = call.sequence, call.node, call.id
+            if sequence is None or node is None or id is None:
                 continue
-            made = -(-self.engine.generated(self._sequences[id]) // self._config.chunk_tokens)
-            new = made - self._reported.get(id, 0)
-            if new > 0:
-                self._reported[id] = made
-                items.append((id, new, 0.0))
+            engine = node.engine
+            # As `call.chunks`, without its calls: this line runs for each stream four times a second.
+            made = call.elsewhere + sequence.generated_before
+            if sequence.phase is Phase.DECODE:
+                made += engine.decode_steps - sequence.joined
+            if chunk_tokens > 1:
+                made = -(-made // chunk_tokens)
+            if made > call.told:
+                items.append((id, made - call.told, now - engine.token_at))
+                call.told = made
         if items:
-            self._take(self.core.progress(items, self.now))
+            self._said(desk, desk.policy.progress(items, now))
 
-    def _scrape(self) -> None:
-        self._at(self.now + SCRAPE_S, _What.SCRAPE)
-        if not self._config.scrape:
-            return
-        engine = self.engine
-        for kind, value in (
-            (SignalKind.ENGINE_UP, 1.0),
-            (SignalKind.KV_CAPACITY_TOKENS, self._config.engine.kv_capacity_tokens),
-            (SignalKind.RUNNING, engine.running),
-            (SignalKind.KV_USAGE_RATIO, engine.kv_usage_ratio),
-            (SignalKind.WAITING, engine.waiting),
-            (SignalKind.PREEMPTIONS_TOTAL, engine.preemptions_total),
-            (SignalKind.GENERATION_TOKENS_TOTAL, engine.generation_tokens_total),
-        ):
-            self._take(self.core.observe(Reading(kind, float(value), self.now, Source.SCRAPE), self.now))
+    def _scrape(self, desk: Desk) -> None:
+        sight = self.config.sight
+        self._at(self.now + (sight.scrape_s or math.inf), self._scrape, desk)
+        for node in self.fleet.nodes:
+            node.engine.catch_up(self.now)
+            for reading in sight.readings(node, self.now):
+                self._said(desk, desk.policy.observe(reading, self.now))
 
-    def _take(self, events: list[Event]) -> None:
-        for event in events:
-            match event:
-                case Admitted(ticket=ticket):
-                    self._start(ticket.id)
-                case Rejected(ticket=ticket) | Shed(ticket=ticket):
-                    if self._served[ticket.id].outcome == "waiting":
-                        self._served[ticket.id].outcome = "refused"
-                case LimitChanged(new=new, why=why):
-                    self.result.limits.append((self.now, new, why.source.value))
-                case Finished():
-                    pass
+    def _look(self, _: None) -> None:
+        self._at(self.now + LOOK_S, self._look)
+        nodes = self.fleet.nodes
+        for node in nodes:
+            node.engine.catch_up(self.now)
+        looks = [policy.look(self.now) for policy in self.policies]
+        state = State(
+            limit=sum(look.limit for look in looks),
+            used=sum(look.used for look in looks),
+            in_flight=sum(look.in_flight for look in looks),
+            queued=sum(look.queued for look in looks),
+            engine_running=sum(node.engine.running for node in nodes),
+            engine_waiting=sum(node.engine.waiting for node in nodes),
+            kv_ratio=max(node.engine.kv_usage_ratio for node in nodes),
+        )
+        if self._timeline is not None:
+            self._timeline.look(self.now, state)
+
+
+def _ends_at(node: Node) -> float:
+    return node.ends_at
+
+
+def _wake_at(desk: Desk) -> float:
+    return desk.wake_at

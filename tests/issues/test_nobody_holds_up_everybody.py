@@ -133,6 +133,7 @@ def test_a_batch_backlog_leaves_interactive_nine_grants_in_ten() -> None:
     classes = {**default_classes(), PriorityClass.INTERACTIVE: ClassConfig(patience_s=1e6, queue_rate_s=1e6)}
     bench = Bench(limit=FixedConfig(limit_tokens=1_000), ageing_s=5.0, classes=classes)
     running = bench.admit(prompt_tokens=900, max_tokens=100)
+    bench.core.first_token(running.id, bench.now)
     for _ in range(60):
         bench.submit(priority=BATCH, prompt_tokens=900, max_tokens=100, owner="batch")
     bench.wait(6.0)

@@ -19,11 +19,11 @@ from admission.core.model import (
     Ticket,
     TicketId,
 )
-from admission.core.pace import Pace, live_tpot
+from admission.core.pace import Pace
 from admission.core.saved import SavedState
 from admission.vocabulary import Outcome, SignalKind, Source
 from tests.admission.core.bench import FULL_AT_100K, Bench, only, some
-from tests.admission.core.test_pace import permit, streaming
+from tests.admission.core.test_pace import in_progress, permit, recent_s
 
 GIB = 1 << 30
 
@@ -40,9 +40,9 @@ def test_n_answers_are_n_sequences_of_ours() -> None:
 
 def test_n_answers_are_not_n_times_as_fast() -> None:
     """Four streams of 100 ms a token each read as one of 25 ms."""
-    four = streaming(201, 0.0, 5.0)
+    four = in_progress(201, 0.0, 5.0)
     four.ticket.n = 4
-    assert live_tpot(four, 1.0, 5.0) == pytest.approx(0.1)
+    assert recent_s(four, 1.0, 5.0) == pytest.approx(0.1)
     bench = Bench()
     ticket = bench.admit(n=4)
     bench.core.first_token(ticket.id, bench.now)

@@ -310,7 +310,7 @@ class ControllerMachine(RuleBasedStateMachine):
         flying = {id: known for id, known in self.known.items() if known.state == "in flight"}
         assert set(ledger.permits) == set(flying)
         assert ledger.used_really == sum(known.cost for known in flying.values())
-        counted = [permit for permit in ledger.permits.values() if permit.counted]
+        counted = list(ledger.counted_permits())
         assert ledger.counted == len(counted)
         assert ledger.used == sum(permit.cost.total for permit in counted)
         pending = [permit for permit in counted if permit.ticket.id in ledger.pending]

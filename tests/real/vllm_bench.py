@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 
+from admission.core.slo import SloConfig
 from admission.simulation.exchange import Attempt, Ending, Request, exchange
-from admission.simulation.load import Load, LoadConfig, Report, Slo, body, judge
-from admission.simulation.traces import poisson
+from admission.simulation.load import Load, LoadConfig, LoadReport, body, judge
+from admission.simulation.traces import Arrival, poisson
 from admission.v1.monitor_service_pb2 import TargetSnapshot
 from tests.real.vllm_rig import KV_TOKENS, MODEL, Counters, Rig
 
@@ -61,9 +63,9 @@ class Alone:
     tpot_p50_s: float
 
     @property
-    def slo(self) -> Slo:
+    def slo(self) -> SloConfig:
         """Four times the TTFT and twice the TPOT."""
-        return Slo(ttft_s=4 * self.ttft_p50_s, ttft_per_1k_s=0.0, tpot_s=2 * self.tpot_p50_s)
+        return SloConfig(ttft_s=4 * self.ttft_p50_s, ttft_per_1k_s=0.0, tpot_s=2 * self.tpot_p50_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Run:
     """One run of open-loop load against one configuration."""
 
     name: str
-    report: Report
+    report: LoadReport
     """Of what arrived after the warm-up."""
     attempts: list[Attempt]
     """All of them, with those of the warm-up."""
@@ -121,7 +123,7 @@ class Bench:
         self.rig = rig
         self.plan = plan
         self.say = say
-        self.slo = Slo()
+        self.slo = SloConfig()
         self.capacity_per_s = 0.0
         self.spare_runs = plan.spare_runs
 
@@ -206,8 +208,7 @@ class Bench:
         await self._sidecar(target)
         spans, before = await self._still_spans(), await self.rig.engine_counters()
         client = await self.rig.client_counters()
-        rate = OVERLOAD * self.capacity_per_s
-        load = Load(self._load(seed), poisson(rate, warm_s + self.plan.judged_s, SIZES, Random(seed)))
+        load = Load(self._load(seed), overload(self.capacity_per_s, warm_s + self.plan.judged_s, seed))
         trace, watcher = self._watch()
         try:
             await load.run(extra_s=PATIENCE_S)
@@ -229,6 +230,18 @@ class Bench:
         run.missed = int(after.total(MISSED) - client.total(MISSED))
         run.contained = int(after.total(CONTAINED) - client.total(CONTAINED))
         return run
+
+    async def recorded(self, state_dir: Path, arrivals: Sequence[Arrival]) -> LoadReport:
+        """Send these arrivals past a sidecar that refuses nothing and keeps a journal in that folder, whole on return."""
+        self.rig.state_dir = str(state_dir)
+        try:
+            await self._sidecar({"mode": "shadow"})
+        finally:
+            self.rig.state_dir = "none"
+        report = await Load(self._load(), arrivals).run(extra_s=PATIENCE_S)
+        await self._still_spans()
+        await self.rig.stop_sidecar()
+        return report
 
     async def _still_spans(self) -> int:
         """The count of spans once no more come of what was before."""
@@ -276,6 +289,11 @@ class Bench:
                     f"the middleware did not come back:\n{self.rig.sidecar and self.rig.sidecar.tail()}"
                 )
             await asyncio.sleep(0.1)
+
+
+def overload(capacity_per_s: float, length_s: float, seed: int) -> list[Arrival]:
+    """What arrives in a run: `OVERLOAD` times the capacity."""
+    return poisson(OVERLOAD * capacity_per_s, length_s, SIZES, Random(seed))
 
 
 def adaptive(initial_tokens: float) -> dict[str, object]:

@@ -138,6 +138,8 @@ class Rig:
     ports: Ports = field(default_factory=Ports)
     engine: Process | None = None
     sidecar: Process | None = None
+    state_dir: str = "none"
+    """Where the next sidecar keeps its state and its journal; `none`: nowhere."""
     _channel: grpc.aio.Channel | None = None
     _started: int = 0
 
@@ -204,7 +206,7 @@ class Rig:
     # ---- sidecar
 
     async def start_sidecar(self, target: dict[str, object]) -> None:
-        """A fresh `tidegate serve` that remembers nothing, with these settings of its one target."""
+        """A fresh `tidegate serve` that remembers nothing unless it has a `state_dir`, with these settings of its one target."""
         await self.stop_sidecar()
         config = self.folder / "tidegate.yaml"
         config.write_text(json.dumps(self._document(target), indent=1))
@@ -232,7 +234,7 @@ class Rig:
                 "http": f"127.0.0.1:{ports.http}",
             },
             "telemetry": {"otlp_grpc": f"127.0.0.1:{ports.otlp}", "otlp_http": "", "nvml": False},
-            "state_dir": "none",
+            "state_dir": self.state_dir,
             "targets": [{**binding, **target}],
         }
 

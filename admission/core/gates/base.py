@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from admission.core.model import Completion, GateView, Reading, Ticket, Why
-from admission.vocabulary import Reason
+from admission.vocabulary import Reason, SignalKind
 
 C = TypeVar("C", bound=type)
 
@@ -35,6 +35,10 @@ class Gate(Protocol):
     name: str
     charges: bool
     """Does it want to know of admissions and ends?"""
+    concerns: frozenset[SignalKind]
+    """The readings that it wants to know of."""
+    timed: bool
+    """May time alone open it? Then it is asked `next_at`."""
 
     def check(self, ticket: Ticket, *, idle: bool, now: float) -> Hold | Refuse | None:
         """None lets it pass. `idle`: nothing of ours is on the engine."""
@@ -98,6 +102,8 @@ class QuietGate:
     """What a gate does at moments that do not concern it: nothing."""
 
     charges = False
+    timed = False
+    concerns: frozenset[SignalKind] = frozenset()
 
     def commit(self, ticket: Ticket, now: float) -> None:
         """Nothing to charge."""

@@ -40,6 +40,7 @@ class KvWatermark(QuietGate):
     """Acts on the worst member; a stale or missing reading opens it, since a dead exporter is no overload."""
 
     name = "kv"
+    concerns = frozenset({SignalKind.KV_USAGE_RATIO})
 
     def __init__(self, config: KvConfig) -> None:
         self.config = config

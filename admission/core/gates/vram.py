@@ -80,6 +80,7 @@ class VramWatermark(QuietGate):
     """Critical on any of the target's GPUs refuses; a stale reading opens."""
 
     name = "vram"
+    concerns = frozenset({SignalKind.VRAM_FREE_BYTES, SignalKind.VRAM_TOTAL_BYTES})
 
     def __init__(self, config: VramConfig) -> None:
         self.config = config

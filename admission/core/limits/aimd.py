@@ -29,10 +29,14 @@ class AimdConfig:
     """The limit never grows over this."""
     slow_start: float = 1.2
     """Factor per tick until the first sign of congestion, and on the way back after an outage."""
+    set_point: float = 0.92
+    """Share of the TPOT SLO that the law steers to; room and excess count from there."""
     dead_zone: float = 0.05
-    """Room in TPOT, as a share of its SLO, under which the limit stays as it is."""
+    """Room in TPOT, as a share of the set point, under which the limit stays as it is."""
     reentry: float = 0.4
     """Over this much room the increase is a slow start again."""
+    growth: float = 0.6
+    """A step is at least this share of the limit times the square of the room: large steps far from the edge."""
     min_step_ratio: float = 0.002
     """A step is one mean request, and never less than this share of the limit."""
     max_step_ratio: float = 0.08
@@ -57,12 +61,13 @@ class AimdConfig:
     def __post_init__(self) -> None:
         if not 1 <= self.floor_tokens <= self.initial_tokens <= self.ceiling_tokens:
             raise ValueError("need 1 <= floor_tokens <= initial_tokens <= ceiling_tokens")
-        for name, least in (("slow_start", 1), ("landing", 0)):
+        for name, least in (("slow_start", 1), ("landing", 0), ("set_point", 0)):
             if not getattr(self, name) > least:
                 raise ValueError(f"{name} must be over {least}, not {getattr(self, name)}")
         for name in (
             "dead_zone",
             "reentry",
+            "growth",
             "min_step_ratio",
             "max_step_ratio",
             "cut_gain",
@@ -127,14 +132,21 @@ class Aimd:
             return self._congested(load, load.congested, now)
         if load.excess is None:
             return None
-        if load.excess < 0:
-            return self._decrease(load, load.excess)
+        room = self._room(load.excess)
+        if room < 0:
+            return self._decrease(load, room)
         self._cut_from = None
-        if load.excess > self.config.dead_zone and not load.kv_hot:
-            why = self._increase(load, load.excess)
+        if load.lasting is not None:
+            # What the last cut was for must be gone before growth: those that ended since are few, and mostly short.
+            room = min(room, self._room(load.lasting))
+        if room > self.config.dead_zone and not load.kv_hot:
+            why = self._increase(load, room)
             if why is not None:
                 return why
         return self._sink(load)
+
+    def _room(self, excess: float) -> float:
+        return 1.0 - (1.0 - excess) / self.config.set_point
 
     def _effective(self, load: Load) -> bool:
         """Has the last cut taken effect? Until then another would punish the same congestion twice."""
@@ -158,24 +170,29 @@ class Aimd:
             return None
         self._slow_start_to = None
         cut = min(self.config.max_cut, self.config.cut_gain * -excess)
-        return self._moved(min(self.value, self._cut_from * (1 - cut)), load.excess_why)
+        return self._moved(min(self.value, self._cut_from * (1 - cut)), self._why(load))
 
     def _increase(self, load: Load, excess: float) -> Why | None:
         used = load.used + load.untracked
         usable = self.value * (load.room if load.refused_for_limit else 1.0)
         binds = (load.refused_for_limit or used >= 0.85 * self.value) and used >= 0.6 * usable
-        if not binds:
+        # One alone may use less than that of a limit that has no room for a second: it would run alone for ever.
+        if not binds and not (load.refused_for_limit and load.in_flight <= 1):
             return None
         if not self._in_slow_start():
             self._reopening = False
             self._last_good = self.value
         if excess > self.config.reentry or self._in_slow_start():
-            return self._moved(self.value * self.config.slow_start, load.excess_why)
-        return self._moved(self.value + self._step(load.mean_cost, excess), load.excess_why)
+            return self._moved(self.value * self.config.slow_start, self._why(load))
+        return self._moved(self.value + self._step(load.mean_cost, excess), self._why(load))
+
+    def _why(self, load: Load) -> Why:
+        return load.excess_why._replace(threshold=self.config.set_point)
 
     def _step(self, mean_cost: float, excess: float) -> float:
         """One mean request, within bounds that follow the limit, the upper one lower near the edge."""
-        least, most = self.config.min_step_ratio * self.value, self.config.max_step_ratio * self.value
+        least = max(self.config.min_step_ratio, self.config.growth * excess * excess) * self.value
+        most = self.config.max_step_ratio * self.value
         return min(max(mean_cost, least), most * min(1.0, excess / self.config.landing))
 
     def _in_slow_start(self) -> bool:

@@ -26,6 +26,8 @@ class Load:
     """Since the last tick something else did: prefill, KV, slots."""
     excess: float | None = None
     """1 - TPOT/SLO: over 0 is room, under 0 congestion, None no signal."""
+    lasting: float | None = None
+    """The same over all that ended lately, the last cut's cause included; None: too few."""
     excess_why: Why = field(default_factory=Why)
     congested: Why | None = None
     """Set at KV critical, a preemption, or when the engine itself said busy."""

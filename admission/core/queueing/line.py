@@ -10,9 +10,9 @@ from typing import Literal
 from admission.core.cost import Cost
 from admission.core.model import Ticket, TicketId
 
-Order = Literal["fifo", "fit", "newest", "slack", "cost"]
-"""Oldest first; the same, but a smaller one may pass where the oldest does not fit; newest first; the one first that
-must start soonest to meet its TTFT; the cheapest first."""
+Order = Literal["deadline", "fifo", "fit", "newest", "slack", "cost"]
+"""The earliest TTFT target first, which is the oldest where all have the same; the oldest; the oldest that fits; the
+newest; the one that must start soonest to meet its TTFT; the cheapest."""
 
 
 @dataclass(slots=True, eq=False)
@@ -23,13 +23,17 @@ class Waiter:
     cost: Cost
     arrived_at: float
     deadline_at: float
+    due_at: float = 0.0
+    """When its first token should be there."""
     start_by: float = 0.0
-    """When it must start to meet its TTFT."""
+    """When it must start for that."""
     full_at: float = float("-inf")
     """When it was last looked at in full and found that only the limit keeps it."""
 
     def key(self, order: Order) -> float:
         """Lowest goes first."""
+        if order == "deadline":
+            return self.due_at
         if order == "newest":
             return -self.arrived_at
         if order == "slack":
@@ -37,7 +41,7 @@ class Waiter:
         return float(self.cost.total) if order == "cost" else self.arrived_at
 
 
-BY_ARRIVAL = ("fifo", "fit")
+NOBODY_STARVES = ("deadline", "fifo", "fit")
 _Entry = tuple[float, int, Waiter]
 Test = Callable[[Waiter], bool]
 
@@ -69,7 +73,7 @@ class Line:
         """Put a waiter in its place (it may have waited before)."""
         self._sequence += 1
         heapq.heappush(self._entries, (waiter.key(self.order), self._sequence, waiter))
-        if self.order not in BY_ARRIVAL:
+        if self.order not in NOBODY_STARVES:
             heapq.heappush(self._oldest, (waiter.arrived_at, self._sequence, waiter))
 
     def reorder(self, order: Order, overtaken_s: float) -> None:

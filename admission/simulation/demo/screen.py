@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from admission.simulation.load import Report
+from admission.simulation.load import LoadReport
 
 WITHOUT, WITH = "without Tidegate", "with Tidegate"
 _DASH = "-"
@@ -17,7 +17,7 @@ _DASH = "-"
 class Board:
     """Both columns as they stand."""
 
-    reports: dict[str, Report] = field(default_factory=dict)
+    reports: dict[str, LoadReport] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
     def table(self, title: str) -> RenderableType:
@@ -43,15 +43,15 @@ class Board:
         )
 
 
-def _rows(report: Report) -> list[tuple[str, str]]:
+def _rows(report: LoadReport) -> list[tuple[str, str]]:
     endings = report.endings
     rows = [
         ("offered", str(report.offered_requests)),
         ("good / offered, requests", _percent(report.goodput_requests_ratio)),
         ("good / offered, tokens", _percent(report.goodput_tokens_ratio)),
-        ("TTFT p50, served", _seconds(report.ttft_p50_s)),
-        ("TTFT p99, served", _seconds(report.ttft_p99_s)),
-        ("TPOT p90, served", _milliseconds(report.tpot_p90_s)),
+        ("TTFT p50, let in", _seconds(report.ttft_p50_s)),
+        ("TTFT p99, let in", _seconds(report.ttft_p99_s)),
+        ("TPOT p90, let in", _milliseconds(report.tpot_p90_s)),
         ("served whole", str(endings.get("served", 0))),
         ("  of these within SLO", _percent(report.served_within_slo_ratio)),
         ("left after 10 s", str(endings.get("impatient", 0))),

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from rich.live import Live
 from admission.simulation.demo.plan import DemoPlan, Ports, choose_ports, control_address, write_config
 from admission.simulation.demo.screen import WITH, WITHOUT, Board, console, verdict
 from admission.simulation.demo.stage import Stage
-from admission.simulation.load import Load, LoadConfig, Report
+from admission.simulation.load import Load, LoadConfig, LoadReport
 
 MIDDLEWARE = "admission.client.asgi.AdmissionMiddleware"
 TOO_SLOW_RATIO = 0.03
@@ -68,12 +67,7 @@ class Show:
             "engine": self.plan.engine,
             "trace_speed": self.plan.speed,
             "runs": {
-                name: asdict(report)
-                | {
-                    "goodput_requests_ratio": report.goodput_requests_ratio,
-                    "goodput_tokens_ratio": report.goodput_tokens_ratio,
-                    "machine": self.speed_notes.get(name, {}),
-                }
+                name: report.as_json() | {"machine": self.speed_notes.get(name, {})}
                 for name, report in self.board.reports.items()
             },
         }
@@ -119,7 +113,9 @@ class Show:
         if not (protected and self.plan.keep):
             await self.stage.stop(name)
 
-    async def _watch(self, name: str, load: Load, running: asyncio.Task[Report], live: Live | None) -> None:
+    async def _watch(
+        self, name: str, load: Load, running: asyncio.Task[LoadReport], live: Live | None
+    ) -> None:
         ticks = 0
         while not running.done():
             await asyncio.wait([running], timeout=_REFRESH_S)
@@ -132,7 +128,7 @@ class Show:
         self._note(name, load, running.result(), live)
         self.board.notes[name] = "done"
 
-    def _note(self, name: str, load: Load, report: Report, live: Live | None) -> None:
+    def _note(self, name: str, load: Load, report: LoadReport, live: Live | None) -> None:
         self.board.reports[name] = report
         self.board.notes[name] = (
             f"{min(report.seconds, self.plan.length_s):.0f} of {self.plan.length_s:.0f} s, {load.in_flight} open"
@@ -174,7 +170,7 @@ class Show:
                 self._console.print(line)
 
 
-def _machine(port: int, report: Report) -> dict[str, float]:
+def _machine(port: int, report: LoadReport) -> dict[str, float]:
     """What the run cost, from the stand-in's own account."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/standin", timeout=5) as answer:
         state = json.load(answer)

@@ -14,7 +14,8 @@ BUSY = Why("the engine preempted 1")
 
 
 def limit(at: int = 100_000, *, slow_start: bool = False, **settings: Any) -> Aimd:
-    """A limit at a value, past its slow start unless asked otherwise."""
+    """A limit at a value, past its slow start, that steers to the very SLO in plain steps, unless asked otherwise."""
+    settings = {"set_point": 1.0, "growth": 0.0, **settings}
     aimd = Aimd(AimdConfig(initial_tokens=at, floor_tokens=1_000, **settings))
     if not slow_start:
         aimd._slow_start_to = None
@@ -55,6 +56,52 @@ def test_on_a_large_engine_the_edge_does_not_slow_the_step() -> None:
     aimd = limit()
     aimd.on_tick(load(95_000, 0.06), 0.0)
     assert aimd.value == 101_000
+
+
+def test_it_steers_to_the_set_point_and_not_to_the_slo() -> None:
+    """Whoever aims at the edge itself is over it half of the time: under the SLO, over the set point, is too slow."""
+    cut, held, grown = (limit(set_point=0.9) for _ in range(3))
+    why = cut.on_tick(load(99_000, 0.01), 0.0)
+    held.on_tick(load(99_000, 0.12), 0.0)
+    grown.on_tick(load(99_000, 0.2), 0.0)
+    assert (cut.value, held.value, grown.value) == (95_000, 100_000, 101_000)
+    assert why is not None
+    assert why.threshold == 0.9
+
+
+def test_far_from_the_edge_it_grows_in_large_steps_and_near_it_in_small_ones() -> None:
+    """One mean request a second would need minutes to find a capacity that a mix shift has doubled."""
+    values = []
+    for room in (0.06, 0.1, 0.3):
+        aimd = limit(growth=0.6)
+        aimd.on_tick(load(95_000, room), 0.0)
+        values.append(aimd.value)
+    assert values == [101_000, 101_000, 105_400]
+
+
+def test_growth_waits_until_what_the_last_cut_was_for_is_gone() -> None:
+    """Those that ended since the cut are few and mostly short: what they say may cut again, but not yet raise."""
+    waits, grows, holds = limit(), limit(), limit()
+    waits.on_tick(load(95_000, 0.3, lasting=-0.5), 0.0)
+    grows.on_tick(load(95_000, 0.3, lasting=0.3), 0.0)
+    holds.on_tick(load(95_000, 0.3, lasting=0.04), 0.0)
+    assert (waits.value, grows.value, holds.value) == (100_000, 101_000, 100_000)
+
+
+def test_growth_takes_the_lesser_room_of_both() -> None:
+    """A step that is large because of a few short answers would leap over the edge that the many still show."""
+    aimd = limit(growth=0.6)
+    aimd.on_tick(load(95_000, 0.35, lasting=0.1), 0.0)
+    assert aimd.value == 101_000
+
+
+def test_what_ended_lately_cuts_nothing_by_itself_and_holds_no_cut_back() -> None:
+    """It was punished once already; and a new slowdown is no less one while the past looks well."""
+    punished, slow = limit(), limit()
+    for second in range(20):
+        punished.on_tick(load(95_000, 0.02, lasting=-0.9), float(second))
+    slow.on_tick(load(99_000, -0.2, lasting=0.5), 0.0)
+    assert (punished.value, slow.value) == (100_000, 90_000)
 
 
 def test_an_idle_limit_does_not_grow() -> None:
@@ -236,9 +283,11 @@ def test_an_operator_and_new_settings_are_bounded() -> None:
         {"slow_start": 1.0},
         {"landing": 0.0},
         {"max_cut": 1.0},
+        {"set_point": 0.0},
+        {"growth": 1.0},
     ],
 )
 def test_impossible_settings_are_refused(bad: dict[str, float]) -> None:
     """At start, not at the first cut."""
-    with pytest.raises(ValueError, match=r"floor_tokens|slow_start|landing|max_cut"):
+    with pytest.raises(ValueError, match=r"floor_tokens|slow_start|landing|max_cut|set_point|growth"):
         AimdConfig(**bad)  # type: ignore[arg-type]

@@ -50,6 +50,14 @@ def test_an_older_reading_does_not_replace_a_newer() -> None:
     assert readings.value(SignalKind.RUNNING, 10.0) == 5.0
 
 
+def test_a_member_silent_for_a_minute_makes_room() -> None:
+    """A pool that is rolled over day by day must not come to its bound."""
+    readings = EngineReadings()
+    for no in range(2 * MAX_MEMBERS):
+        readings.take(reading(SignalKind.RUNNING, 1.0, 61.0 * (no // MAX_MEMBERS), str(no)))
+    assert readings.value(SignalKind.RUNNING, 61.0) == MAX_MEMBERS
+
+
 def test_members_are_bounded() -> None:
     """Invented instance names must not fill the memory."""
     readings = EngineReadings()

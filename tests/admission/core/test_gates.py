@@ -88,6 +88,20 @@ def test_a_disabled_kv_gate_and_foreign_readings_do_nothing() -> None:
     assert gate.state == "critical"
 
 
+def test_a_gate_that_no_reading_concerns_ignores_them_all() -> None:
+    """The controller asks those alone that say which readings concern them."""
+    drain = Drain(DrainConfig())
+    assert not drain.concerns
+    assert not any(drain.observe(Reading(kind, 1.0, 1.0, Source.SCRAPE), 1.0) for kind in SignalKind)
+
+
+def test_a_gate_that_time_does_not_open_names_no_instant() -> None:
+    """The controller asks those alone that say that time may open them."""
+    drain = Drain(DrainConfig())
+    assert not drain.timed
+    assert drain.next_at() is None
+
+
 def test_a_preallocating_engine_may_fill_its_gpu() -> None:
     """The engine vLLM takes 90 % at start: a naive mark on used memory would refuse for ever."""
     gate = learned(7 * GIB)

@@ -14,9 +14,10 @@ def anyone(_: Waiter) -> bool:
     return True
 
 
-def waiter(no: int, at: float, tokens: int, start_by: float) -> Waiter:
-    """One that arrived then, with a prompt of that size."""
-    return Waiter(Ticket(TicketId("s", no)), Cost(tokens, 1, tokens + 1), at, at + 9.0, start_by)
+def waiter(no: int, at: float, tokens: int, due_at: float) -> Waiter:
+    """One that arrived then, with a prompt of that size, which takes a second for each 3,000 tokens."""
+    cost = Cost(tokens, 1, tokens + 1)
+    return Waiter(Ticket(TicketId("s", no)), cost, at, at + 9.0, due_at, due_at - tokens / 3_000)
 
 
 class Desk:
@@ -41,15 +42,21 @@ class Desk:
         return numbers
 
 
-THREE = (waiter(1, 0.0, 500, 1.0), waiter(2, 1.0, 9_000, 0.5), waiter(3, 2.0, 20, 3.9))
+THREE = (waiter(1, 0.0, 500, 2.5), waiter(2, 1.0, 9_000, 5.0), waiter(3, 2.0, 20, 4.0))
 
 
 @pytest.mark.parametrize(
     ("order", "served"),
-    [("fifo", [1, 2, 3]), ("newest", [3, 2, 1]), ("slack", [2, 1, 3]), ("cost", [3, 1, 2])],
+    [
+        ("fifo", [1, 2, 3]),
+        ("newest", [3, 2, 1]),
+        ("deadline", [1, 3, 2]),
+        ("slack", [2, 1, 3]),
+        ("cost", [3, 1, 2]),
+    ],
 )
 def test_each_order_serves_as_it_says(order: Order, served: list[int]) -> None:
-    """By arrival, newest first, by when it must start, by cost."""
+    """By arrival, newest first, by when its first token is due, by when it must start for that, by cost."""
     desk = Desk(order)
     desk.add(*THREE)
     assert desk.serve(2.0) == served
@@ -61,6 +68,13 @@ def test_whoever_has_waited_long_enough_is_passed_by_nobody(order: Order) -> Non
     desk = Desk(order, overtaken_s=1.5)
     desk.add(*THREE)
     assert desk.serve(2.6)[:2] == [1, 2]
+
+
+def test_with_one_target_for_all_the_earliest_due_is_the_oldest() -> None:
+    """So nobody starves: whoever comes later is due later."""
+    desk = Desk("deadline")
+    desk.add(*(waiter(no, float(no), 9_000 - no, no + 2.0) for no in range(9)))
+    assert desk.serve(99.0) == list(range(9))
 
 
 def test_an_old_one_that_is_held_is_stepped_around() -> None:

@@ -120,11 +120,14 @@ def test_the_first_scrape_takes_over_what_the_engine_runs() -> None:
 def test_no_take_over_while_the_slo_is_broken() -> None:
     """Then what runs is too much already."""
     bench = shadow(limit=AimdConfig(initial_tokens=2_000))
+    tickets = []
     for no in range(9):
         ticket = bench.admit(prompt_tokens=300, max_tokens=1, owner=str(no))
         bench.core.first_token(ticket.id, bench.now)
-        bench.core.progress([(ticket.id, 2, 0.0)], bench.now)
-    bench.wait(2.0)
+        tickets.append(ticket)
+    for _ in range(8):
+        bench.core.progress([(ticket.id, 1, 0.0) for ticket in tickets], bench.now)
+        bench.wait(0.5)
     tpot_ratio = bench.core.view(bench.now).tpot_ratio
     assert tpot_ratio is not None
     assert tpot_ratio > 1

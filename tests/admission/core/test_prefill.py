@@ -47,7 +47,7 @@ def test_the_rate_is_learned_from_first_tokens() -> None:
     assert desk.prefill.rate == 8_000
     desk.learn(2_000.0)
     assert round(desk.prefill.rate) == 2_000
-    assert desk.prefill.budget(desk.ledger, 0.0) == pytest.approx(0.25 * 2.0 * 2_000)
+    assert desk.prefill.budget(desk.ledger, 0.0) == pytest.approx(desk.prefill.config.share * 2.0 * 2_000)
 
 
 def test_a_small_prompt_on_a_quiet_engine_does_not_measure_the_rate() -> None:
@@ -83,7 +83,7 @@ def test_figures_in_tokens_scale_with_the_slo() -> None:
     """A law tuned at 2 s must work at 50 ms too."""
     desk = Desk()
     desk.prefill.slo_s = 0.05
-    desk.learn(1_000.0, times=1)
+    desk.learn(800.0, times=1)
     assert desk.prefill.known
     assert desk.prefill.budget(desk.ledger, 0.0) == pytest.approx(12.8)
 
@@ -94,6 +94,47 @@ def test_the_forecast_counts_what_is_pending() -> None:
     desk.learn(2_000.0)
     desk.admit(1_000, 0.0)
     assert desk.prefill.forecast(1_000, desk.ledger, 0.0) == pytest.approx((0.5, 1.0))
+
+
+def test_a_large_prompt_in_work_counts_for_what_is_left_of_it() -> None:
+    """It is read for seconds: to count it whole until its first token would leave the engine with nothing to do after it."""
+    desk = Desk()
+    desk.learn(2_000.0)
+    desk.admit(8_000, 100.0)
+    desk.admit(1_000, 100.0)
+    unread = [desk.prefill.unread(desk.ledger, at) for at in (99.0, 100.0, 102.0, 190.0)]
+    assert unread == pytest.approx([9_000, 9_000, 5_000, 1_800])
+    assert desk.prefill.forecast(1_000, desk.ledger, 102.0)[1] == pytest.approx(2.5 + 0.5)
+
+
+def test_a_large_prompt_is_in_work_only_since_the_one_before_it_was_done() -> None:
+    """Prefill is first come, first served."""
+    desk = Desk()
+    desk.learn(2_000.0)
+    first, _ = desk.admit(1_000, 100.0), desk.admit(8_000, 100.0)
+    desk.first_token(first, 100.5)
+    assert desk.prefill.unread(desk.ledger, 101.5) == pytest.approx(8_000 - desk.prefill.rate)
+
+
+def test_small_prompts_and_those_of_an_unknown_engine_count_whole() -> None:
+    """A small one is read in a step or two; and nobody knows how far an engine is that was never seen."""
+    desk = Desk()
+    desk.admit(8_000, 100.0)
+    assert desk.prefill.unread(desk.ledger, 101.0) == 8_000
+    known = Desk()
+    known.learn(2_000.0)
+    assert known.prefill.unread(known.ledger, 100.0) == 0
+    known.admit(3_000, 100.0)
+    assert known.prefill.unread(known.ledger, 101.0) == 3_000
+
+
+def test_a_slow_engine_is_measured_though_its_budget_never_lets_much_be_ahead() -> None:
+    """Nor is any of its first tokens late: it would be thought slower than it is for ever."""
+    desk = Desk()
+    desk.learn(1_000.0)
+    for no in range(300):
+        desk.first_token(desk.admit(700, 100.0 + no), 100.35 + no)
+    assert desk.prefill.rate == pytest.approx(2_000, rel=0.01)
 
 
 def test_an_unknown_engine_is_trusted() -> None:

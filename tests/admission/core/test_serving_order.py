@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from admission.core.model import Admitted, Queued
 from admission.core.settings import ClassConfig, default_classes
+from admission.core.slo import SloConfig
 from admission.vocabulary import PriorityClass
-from tests.admission.core.bench import FULL_AT_100K, Bench, only
+from tests.admission.core.bench import FULL_AT_100K, Bench, only, some
 
 BATCH = PriorityClass.BATCH
 
@@ -24,6 +25,19 @@ def test_a_class_is_served_in_the_order_that_its_settings_say() -> None:
     third = bench.ticket(prompt_tokens=4_000, max_tokens=1)
     only(Queued, bench.core.submit(third, bench.now))
     assert only(Admitted, bench.finish(long)).ticket is third
+
+
+def test_the_one_whose_first_token_is_due_first_goes_first() -> None:
+    """A large prompt has a longer target: the small one that came after it is late before it."""
+    grows = ClassConfig(slo=SloConfig(ttft_s=2.0, ttft_per_1k_s=0.25), queue_rate_s=9.0)
+    bench = Bench(limit=FULL_AT_100K, classes={**default_classes(), PriorityClass.INTERACTIVE: grows})
+    long = bench.fill()
+    large = bench.ticket(prompt_tokens=3_000, max_tokens=1)
+    only(Queued, bench.core.submit(large, bench.now))
+    bench.wait(0.1)
+    small = bench.ticket(prompt_tokens=1_000, max_tokens=1)
+    only(Queued, bench.core.submit(small, bench.now))
+    assert [one.ticket for one in some(Admitted, bench.finish(long))] == [small, large]
 
 
 def fitting(**classes: ClassConfig) -> Bench:

@@ -21,6 +21,8 @@ def test_the_settings_check_themselves() -> None:
         {"classes": {}},
         {"ageing_s": 0.0},
         {"limit_room": 1.0},
+        {"kv_room": 1.0},
+        {"yield_s": -1.0},
     )
     for bad in refused:
         with pytest.raises(ValueError, match=next(iter(bad))):
@@ -42,3 +44,12 @@ def test_the_settings_check_themselves() -> None:
     with pytest.raises(ValueError, match="output_share"):
         KvForecastConfig(output_share=0.0)
     assert ClassConfig(slo=SloConfig(ttft_s=None)).patience == 10.0
+
+
+def test_a_large_prompt_may_wait_longer_as_its_first_token_may_come_later() -> None:
+    """Else a class whose target grows with the prompt would give its large ones up with most of their time left."""
+    grows = SloConfig(ttft_s=2.0, ttft_per_1k_s=0.25)
+    assert ClassConfig(slo=grows).patience_for(0) == 1.5
+    assert ClassConfig(slo=grows).patience_for(8_000) == 3.0
+    assert ClassConfig(slo=grows, patience_s=1.0).patience_for(8_000) == 1.0
+    assert ClassConfig(slo=SloConfig(ttft_s=None)).patience_for(8_000) == 10.0

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from admission.simulation.engine import Engine, EngineConfig, Phase, Sequence, StepResult
 from admission.simulation.engines import CALIBRATIONS, calibration
-from admission.simulation.load import quantile
 
 SMALL = EngineConfig(
     base_s=0.01,
@@ -54,6 +53,11 @@ def replay(engine: Engine, arrivals: list[tuple[float, int, int]]) -> list[Seque
             return sequences
         else:
             now = arrivals[len(sequences)][0]
+
+
+def quantile(ordered: list[float], q: float) -> float:
+    """The value at rank int(q (n - 1)) of sorted values."""
+    return ordered[int(q * (len(ordered) - 1))]
 
 
 def test_lone_request_takes_the_closed_form() -> None:

@@ -1,4 +1,4 @@
-"""How a run is judged: what is good, what was offered, whose fault it was."""
+"""How a load that was really sent is judged, and what its requests look like."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import json
 
 import pytest
 
+from admission.core.slo import INTERACTIVE_SLO
 from admission.simulation.exchange import Attempt, Ending
-from admission.simulation.load import LoadConfig, Outcome, Slo, body, judge, quantile
+from admission.simulation.load import LoadConfig, Outcome, body, judge
 from admission.simulation.standin.wire import parse
 from admission.simulation.traces import Arrival
+from admission.vocabulary import PriorityClass
 
 
 def served(ttft_s: float, tpot_s: float, tokens: int = 11) -> Attempt:
@@ -23,26 +25,10 @@ def outcome(*attempts: Attempt, prompt: int = 1000, leaves: bool = False) -> Out
     return Outcome(Arrival(0.0, prompt, 10), leaves, list(attempts))
 
 
-@pytest.mark.parametrize(
-    ("attempt", "good"),
-    [
-        (served(2.24, 0.079), True),
-        (served(2.26, 0.01), False),
-        (served(0.1, 0.081), False),
-        (served(0.1, 0.5, tokens=1), True),
-        (Attempt(0.0, Ending.FAILED, 200, first_token_at=0.1), False),
-        (Attempt(0.0, Ending.REFUSED, 429), False),
-    ],
-)
-def test_good_is_whole_and_in_time(attempt: Attempt, good: bool) -> None:
-    """TTFT has 0.25 s more for each 1,000 prompt tokens; TPOT counts from the second token on."""
-    assert Slo().met(attempt, 1000) is good
-
-
 def test_offered_counts_requests_not_attempts() -> None:
     """A request refused once and served on its second try is offered once, and good."""
     refused = Attempt(0.0, Ending.REFUSED, 429, reason="QUEUE_FULL")
-    report = judge([outcome(refused, served(0.1, 0.01)), outcome(refused)], Slo(), 10.0)
+    report = judge([outcome(refused, served(0.1, 0.01)), outcome(refused)], INTERACTIVE_SLO, 10.0)
     assert (report.offered_requests, report.good_requests, report.attempts) == (2, 1, 3)
     assert (report.offered_tokens, report.good_tokens) == (2020, 1010)
     assert report.refusals == {"QUEUE_FULL": 2}
@@ -53,7 +39,9 @@ def test_offered_counts_requests_not_attempts() -> None:
 def test_callers_that_meant_to_leave_are_not_offered() -> None:
     """Who leaves mid-stream on purpose can never be good, so it does not lower the ratio."""
     report = judge(
-        [outcome(Attempt(0.0, Ending.LEFT, 200), leaves=True), outcome(served(0.1, 0.01))], Slo(), 1.0
+        [outcome(Attempt(0.0, Ending.LEFT, 200), leaves=True), outcome(served(0.1, 0.01))],
+        INTERACTIVE_SLO,
+        1.0,
     )
     assert (report.offered_requests, report.good_requests) == (1, 1)
     assert report.endings["left"] == 1
@@ -61,14 +49,31 @@ def test_callers_that_meant_to_leave_are_not_offered() -> None:
 
 def test_requests_under_way_are_offered_and_not_good() -> None:
     """The display may look at any time."""
-    report = judge([outcome()], Slo(), 1.0)
+    report = judge([outcome()], INTERACTIVE_SLO, 1.0)
     assert (report.offered_requests, report.good_requests, report.ttft_p99_s) == (1, 0, None)
 
 
-def test_quantile_is_a_value_that_was_seen() -> None:
-    """No interpolation: p99 of ten values is the ninth."""
-    assert quantile([float(value) for value in range(10)], 0.99) == 8.0
-    assert quantile([], 0.5) is None
+def test_an_answer_that_began_with_200_was_let_in() -> None:
+    """Who then leaves without a token was let in for nothing; who waited for admission was not let in."""
+    began = Attempt(0.0, Ending.IMPATIENT, 200, ended_at=10.0)
+    waited = Attempt(0.0, Ending.IMPATIENT, ended_at=10.0)
+    report = judge([outcome(began), outcome(waited)], INTERACTIVE_SLO, 20.0)
+    assert (report.offered_requests, report.accepted_requests) == (2, 1)
+    assert report.ttft_p50_s == pytest.approx(10.0, rel=0.01)
+
+
+def test_the_slo_holds_for_every_class() -> None:
+    """A load has one promise to keep, whatever its trace names."""
+    batch = Outcome(Arrival(0.0, 1000, 10, PriorityClass.BATCH), False, [served(0.1, 0.15)])
+    assert judge([batch], INTERACTIVE_SLO, 1.0).good_requests == 0
+
+
+def test_lateness_and_length_are_the_loads_own_figures() -> None:
+    """They are in what is published, so that a late client cannot pass for a slow server."""
+    late = outcome(served(0.1, 0.01))
+    late.late_s = 0.3
+    told = judge([outcome(served(0.1, 0.01)), late], INTERACTIVE_SLO, 12.0).as_json()
+    assert (told["late_max_s"], told["seconds"], told["good_requests"]) == (0.3, 12.0, 2)
 
 
 @pytest.mark.parametrize("chat", [False, True])

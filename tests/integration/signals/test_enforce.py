@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
+from admission.core.slo import INTERACTIVE_SLO, SloConfig
 from admission.simulation.engine import Engine, Sequence
 from admission.simulation.engines import calibration
 from admission.simulation.exchange import Attempt, Ending
-from admission.simulation.load import Slo
 from admission.v1.types_pb2 import MODE_ENFORCE, MODE_SHADOW
 from tests.integration.signals.conftest import ENGINE, Rig, arrivals, refused, send
 
@@ -32,7 +32,7 @@ def capacity_rate() -> float:
 def good_ratio(rate: float) -> float:
     """Share of an unlimited Poisson stream that is served within the SLO, in simulated time."""
     engine = Engine(calibration(ENGINE).config)
-    slo, offered = Slo(), arrivals(rate, 60.0)
+    slo, offered = INTERACTIVE_SLO, arrivals(rate, 60.0)
     sent, now, good = 0, 0.0, 0
     while True:
         while sent < len(offered) and offered[sent].at_s <= now:
@@ -46,11 +46,11 @@ def good_ratio(rate: float) -> float:
             good += sum(is_good(sequence, slo) for sequence in engine.complete(now).finished)
 
 
-def is_good(sequence: Sequence, slo: Slo) -> bool:
+def is_good(sequence: Sequence, slo: SloConfig) -> bool:
     """Whether a finished sequence met the SLO."""
     attempt = Attempt(sequence.arrived_at, Ending.SERVED, first_token_at=sequence.first_token_at)
     attempt.ended_at, attempt.output_tokens = sequence.finished_at or 0.0, sequence.output_tokens
-    return slo.met(attempt, sequence.prompt_tokens)
+    return slo.met(sequence.prompt_tokens, attempt.ttft_s, attempt.tpot_s) is True
 
 
 async def test_enforce_at_a_steady_load_refuses_under_one_percent(rig: Rig) -> None:

@@ -1,0 +1,1 @@
+"""What people and programs get to see of simulated runs: tables, one JSON document, a plot."""
