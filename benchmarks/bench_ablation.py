@@ -138,12 +138,12 @@ class Ablation:
         self._names, self._seeds, self._runs = names, seeds, runs
         self._results: dict[Trial, Figures] = {}
 
-    def rows(self, variants: Sequence[Variant], what: str) -> list[Row]:
+    def rows(self, variants: Sequence[Variant]) -> list[Row]:
         """One for each variant, runs included."""
         trials = [
             trial for one in (WHOLE, *variants) for name in self._names for trial in self._of(one, name)
         ]
-        self._results |= self._runs.all(trials, what)
+        self._results |= self._runs.all(trials, "variants")
         return [Row(one, [self._cell(one, name) for name in self._names]) for one in variants]
 
     def _cell(self, variant: Variant, name: str) -> Cell:
@@ -172,13 +172,16 @@ def bought_nothing(row: Row, chance: Sequence[Row], whole: Row) -> bool:
 
 def tables(ablation: Ablation, wanted: str = "") -> Iterator[str]:
     """All of it as Markdown."""
-    (whole,) = ablation.rows([WHOLE], "the law")
-    chance = ablation.rows(CHANCE, "chance")
-    ingredients = ablation.rows(_wanted(INGREDIENTS, wanted), "ingredients")
-    neighbours = ablation.rows(_wanted(NEIGHBOURS, wanted), "neighbours")
+    groups = [[WHOLE, *CHANCE], _wanted(INGREDIENTS, wanted), _wanted(NEIGHBOURS, wanted)]
+    rows = iter(ablation.rows([one for group in groups for one in group]))
+    (whole, *chance), ingredients, neighbours = ([next(rows) for _ in group] for group in groups)
     yield "## Chance\n"
     yield HEAD.format("a change that means nothing")
     yield from (row.line(whole) for row in (whole, *chance))
+    yield (
+        f"\nSo chance alone moves a mean by up to {max(abs(row.goodput - 1) for row in chance):.3f}, "
+        f"and one scenario by up to {max(abs(one.goodput - 1) for row in chance for one in row.cells):.2f}."
+    )
     yield "\n## Without one ingredient\n"
     yield HEAD.format("left out")
     yield from (row.line(whole) for row in ingredients)
@@ -199,7 +202,7 @@ def run() -> Iterator[Result]:
     """Each ingredient in a scenario that it was made for."""
     runs = Runs(2, work=measure)
     for one in INGREDIENTS:
-        (row,) = Ablation([one.at], (21, 22), runs).rows([one], one.name)
+        (row,) = Ablation([one.at], (21, 22), runs).rows([one])
         yield Result(f"law without {one.name}, in {one.at}: goodput over the law whole", row.goodput, "ratio")
 
 
@@ -245,7 +248,7 @@ def _asked(arguments: Sequence[str]) -> argparse.Namespace:
 def _page(text: str, names: Sequence[str], seeds: Sequence[int]) -> str:
     return f"""# What each ingredient of the law buys
 
-Written by `python -m benchmarks ablation --seeds {",".join(map(str, seeds))} --write docs/law-ablations.md`; run it again to check.
+Written by `python -m benchmarks ablation{_asked_for(names)} --seeds {_listed(seeds)} --write docs/law-ablations.md`; run it again to check.
 
 Each row is the law with one thing changed, over the law whole (`{LAW}` as it ships) with the same seeds, so that 0.95 says: without it, a twentieth
 of the goodput is gone; *mean* is over {len(names)} scenarios and *worst* the one that misses it most, for most ingredients are there for a few
@@ -255,6 +258,15 @@ Goodput is requests, or output tokens, served whole within their SLO. *Late* cou
 The scenarios: {", ".join(f"`{name}`" for name in names)}; [what each is](law-results.md#the-scenarios).
 
 {text}"""
+
+
+def _asked_for(names: Sequence[str]) -> str:
+    return "" if list(names) == LAB else f" --scenarios {','.join(names)}"
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    """So that one seed is not read as so many."""
+    return ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ INGREDIENTS = (
         name="prefill budget P",
         patch="prefill",
         at="chunk512-2",
-        purpose="Keeps the queue of prompts out of the engine, where nobody can choose or refuse any more.",
+        purpose="Keeps the queue of prompts out of the engine, where nobody can choose or refuse any more. The forecast bounds it as well: "
+        "see the row without both.",
     ),
     Variant(
         name="forecast refusal",
@@ -105,7 +106,7 @@ INGREDIENTS = (
         purpose="A stream that has seen a few steps, one of them with a prompt in it, looks slow and is not.",
     ),
     Variant(
-        name="standstill left out",
+        name="standstill left out of the pace",
         patch="standstill",
         at="stall8",
         purpose="An engine that stood still for a while is not overloaded: cutting would only lengthen the way back.",

@@ -95,6 +95,7 @@ def calibrate(
     """Fit the cost of an engine's step to measurements of a real server, and judge it by the part left out."""
     from admission.simulation.calibrating.job import Wish
 
+    _check_out(out)
     if shipped:
         _shipped(as_json)
         return
@@ -118,6 +119,16 @@ def calibrate(
     _show([("", outcome)], as_json)
     if out:
         _write(out, outcome, (name or out.stem, hardware, model))
+
+
+def _check_out(out: Path | None) -> None:
+    """Before the fit: a file that cannot be written would cost all of it."""
+    if out is None:
+        return
+    if not out.absolute().parent.is_dir():
+        fail(f"--out {out}: there is no folder {out.parent}", ExitCode.USAGE)
+    if out.is_dir():
+        fail(f"--out {out}: it is a folder", ExitCode.USAGE)
 
 
 def _clock(text: str) -> Any:
@@ -207,6 +218,8 @@ def _lines(outcome: Outcome, *, judged: bool) -> list[tuple[str, float | None, f
 def _print(engine: str, outcome: Outcome) -> None:
     from rich.markup import escape
 
+    from admission.simulation.report.tables import show
+
     out, config = console(), outcome.config
     out.print(f"[bold]{escape(engine or outcome.source)}[/bold]")
     for note in outcome.notes:
@@ -215,8 +228,8 @@ def _print(engine: str, outcome: Outcome) -> None:
         f"{outcome.engines} x {config.kv_capacity_tokens:,} KV tokens, {config.max_num_seqs} sequences, "
         f"{config.step_tokens} tokens a step, batches composed {'ahead' if config.ahead else 'in turn'}"
     )
-    out.print(_constants(outcome))
-    out.print(_errors(outcome))
+    show(out, _constants(outcome))
+    show(out, _errors(outcome))
     out.print()
 
 

@@ -146,9 +146,12 @@ def _answer(asked: Asked, plot: Path | None, as_json: bool) -> None:
 
 def _say(prepared: Prepared, as_json: bool) -> None:
     if not as_json:
-        for line in prepared.lines:
-            console().print(line, markup=False)
-        console().print()
+        from rich.text import Text
+
+        from admission.simulation.report.tables import show
+
+        for line in (*prepared.lines, ""):
+            show(console(), Text(line))
 
 
 def _run(prepared: Prepared) -> Findings:
@@ -192,12 +195,14 @@ def _print(prepared: Prepared, findings: Findings, as_json: bool) -> None:
     if as_json:
         print_json(document(findings, prepared.facts, prepared.rivals))
         return
-    from admission.simulation.report.tables import overview
+    from rich.text import Text
+
+    from admission.simulation.report.tables import overview, show
 
     out = console()
-    out.print(overview(findings.runs))
+    show(out, overview(findings.runs, prepared.study.setup.slo))
     for sentence in sentences(findings, prepared.rivals):
-        out.print(sentence, markup=False)
+        show(out, Text(sentence))
 
 
 def _plot(plot: Path, prepared: Prepared, findings: Findings) -> None:
@@ -205,7 +210,16 @@ def _plot(plot: Path, prepared: Prepared, findings: Findings) -> None:
     from admission.vocabulary import PriorityClass
 
     slo = prepared.study.setup.slo[PriorityClass.INTERACTIVE]
-    save(draw(findings.runs, slo, prepared.title), plot)
+    which = _drawn(findings)
+    save(draw(findings.runs, slo, prepared.title + which), plot)
+    console(stderr=True).print(f"written to {plot}{which}", markup=False, soft_wrap=True)
+
+
+def _drawn(findings: Findings) -> str:
+    """Which of several loads and seeds the picture shows; nothing where there is one."""
+    told = [f"load {findings.loads[0]:g}"] if len(findings.loads) > 1 else []
+    told += [f"seed {findings.seeds[0]}"] if len(findings.seeds) > 1 else []
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _list(as_json: bool) -> None:
@@ -219,10 +233,12 @@ def _list(as_json: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from admission.simulation.report.tables import show
+
     for kind, names in found.items():
         table = Table(
             box=None, pad_edge=False, title=kind, title_justify="left", title_style="bold", show_header=False
         )
         for name, about in names.items():
             table.add_row(f"  {escape(name)}", escape(about))
-        console().print(table)
+        show(console(), table)

@@ -25,6 +25,8 @@ MAX_WAITED_S = 10.0
 """A caller that comes back keeps at most so much of the time that it says it has waited."""
 LOOK_AGAIN_S = 0.1
 FITTING = frozenset({Block.LIMIT, Block.KV, Block.PREFILL})
+HELD_UP = frozenset({Block.LIMIT, Block.KV, Block.SLOTS})
+"""Where one in the queue waits for what less urgent ones hold: they stay out for a moment. (Prefill frees itself.)"""
 MOST_PASSED = 4
 """Waiters that do not fit, of which each look at the queue passes no more than this many."""
 AGED_EVERY = 10
@@ -68,9 +70,9 @@ class Passing:
         """Leave this one out for now."""
         self._around.add(waiter.ticket.id)
 
-    def may_pass(self, waiter: Waiter, settings: ClassConfig, waited_s: float) -> bool:
+    def may_pass(self, waiter: Waiter, settings: ClassConfig) -> bool:
         """May a smaller one of its class go in its place, since this one does not fit? A few are looked at, not all."""
-        if settings.order != "fit" or waited_s >= settings.overtaken or self._passed >= MOST_PASSED:
+        if settings.order != "fit" or self._now >= waiter.turn_at or self._passed >= MOST_PASSED:
             return False
         self._passed += 1
         self._rank = waiter.ticket.priority
@@ -139,7 +141,7 @@ class Admitting(Holding):
         block = self.budgets.block(ticket, cost, forecast, ticket.priority, now)
         if block is not None:
             self._in_the_way = BLOCKED[block]
-            self._note(block, ticket.priority, now)
+            self._note(block, ticket.priority)
             return False
         self._grant(ticket, cost, ticket.waited_s, now, counted=True, over_slo=_over_slo(forecast))
         return True
@@ -177,7 +179,10 @@ class Admitting(Holding):
         expected_wait_s = min(self._expected_wait_s(ticket.priority, cost.total), patience_s)
         due_at = arrived_at + self._due_in_s(ticket, cost)
         start_by = due_at - cost.prompt / self.target.prefill.rate
-        self.target.queue.add(Waiter(ticket, cost, arrived_at, arrived_at + patience_s, due_at, start_by))
+        turn_at = arrived_at + self.target.class_config(ticket.priority).overtaken_for(cost.prompt)
+        self.target.queue.add(
+            Waiter(ticket, cost, arrived_at, arrived_at + patience_s, due_at, start_by, turn_at)
+        )
         self._pump(now)
         if ticket.id in self.target.queue:
             self._emit(Queued(ticket, position, expected_wait_s))
@@ -259,7 +264,8 @@ class Admitting(Holding):
         waited_s, rank = now - waiter.arrived_at, self._rank(waiter, now)
         if now - waiter.full_at < LOOK_AGAIN_S and self.budgets.still_full(waiter.cost, rank, now):
             # Nothing else can have changed much since: most looks at a full limit end here.
-            self._note(Block.LIMIT, rank, now)
+            self._note(Block.LIMIT, rank)
+            self.target.blocked_at[waiter.ticket.priority] = now
             return False
         forecast = self.budgets.forecast(waiter.ticket, waiter.cost, waited_s, now)
         if forecast is not None and self.budgets.hopeless(forecast, now):
@@ -272,15 +278,16 @@ class Admitting(Holding):
             passes.step_around(waiter)
             return True
         if block is not None:
-            self._note(block, rank, now)
-            if block in FITTING and passes.may_pass(
-                waiter, self.target.class_config(waiter.ticket.priority), waited_s
-            ):
+            self._note(block, rank)
+            if block in HELD_UP:
+                self.target.blocked_at[waiter.ticket.priority] = now
+            if block in FITTING and passes.may_pass(waiter, self.target.class_config(waiter.ticket.priority)):
                 return True
             # Stop here: a smaller ticket slipping past would starve large ones and turn priority round.
             waiter.full_at = now if block is Block.LIMIT else float("-inf")
             return False
         self.target.queue.remove(waiter.ticket.id)
+        self.target.queue.served(waiter, now)
         self._admit_waiter(waiter, _over_slo(forecast), now)
         if rank < waiter.ticket.priority:
             self._grants_since_aged = 0
@@ -334,9 +341,8 @@ class Admitting(Holding):
                 self.target.queue.remove(waiter.ticket.id)
                 self._shed(waiter, answer.reason, answer.why, now, answer.retry_after_s)
 
-    def _note(self, block: Block, rank: int, now: float) -> None:
+    def _note(self, block: Block, rank: int) -> None:
         target = self.target
-        target.blocked_at[rank] = now
         if block is Block.LIMIT:
             target.refused_for_limit = True
             target.refused_room = max(target.refused_room, target.rooms[rank][0])

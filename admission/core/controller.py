@@ -100,7 +100,7 @@ class Controller(Admitting):
 
     def progress(self, items: Iterable[tuple[TicketId, int, float]], now: float) -> list[Event]:
         """New output chunks: (id, how many, seconds since the newest came)."""
-        target, begun, newest = self.target, False, -inf
+        target, begun, newest, most = self.target, False, -inf, 0
         permits, others = target.ledger.permits, target.streaming
         for id, chunks, age_s in items:
             permit = permits.get(id)
@@ -114,10 +114,10 @@ class Controller(Admitting):
             permit.chunks += chunks
             if permit.last_chunk_at is None or at > permit.last_chunk_at:
                 permit.last_chunk_at = at
-            newest = max(newest, at)
+            newest, most = max(newest, at), max(most, chunks)
         if newest > -inf:
             target.marks.progress_at = now
-            target.stillness.moved(newest, others=others, reported=True)
+            target.stillness.moved(newest, others=others, chunks=most)
         # Chunks alone make room for nobody.
         return self._settled(now) if begun else self._events_out()
 
@@ -205,6 +205,7 @@ class Controller(Admitting):
         if now - self._next_tick > PAUSE_S:
             # We did not run (a stopped process, a moved machine): nobody could renew in that time.
             self.leases.pause(now - self._next_tick, now)
+            self.target.stillness.heard(now)
         for waiter in self.target.queue.expired(now):
             self._shed_expired(waiter, now)
         for id in self.leases.expired(now):

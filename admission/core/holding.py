@@ -119,7 +119,7 @@ class Holding:
             permit.first_token_at = permit.last_chunk_at = now
             if not target.streaming:
                 # What was before them was idle, no standstill.
-                target.stillness.moved(now, others=False, reported=False)
+                target.stillness.heard(now)
             permit.still_s = target.stillness.total_s
             permit.chunks = permit.chunks_before = held.chunks
         else:
@@ -137,7 +137,7 @@ class Holding:
 
     def _first_token(self, permit: Permit, now: float, at: float) -> None:
         target = self.target
-        target.stillness.moved(at, others=target.streaming, reported=False)
+        target.stillness.moved(at, others=target.streaming)
         permit.first_token_at = permit.last_chunk_at = max(at, permit.admitted_at)
         permit.still_s = target.stillness.total_by(permit.first_token_at)
         target.marks.first_token_at = now
@@ -202,6 +202,7 @@ class Holding:
         if completion.outcome is not Outcome.OK:
             return
         self._sign_of_life(now)
+        target.stillness.heard(now)
         target.cost.learn(
             permit.ticket,
             completion.prompt_tokens,
@@ -218,9 +219,10 @@ class Holding:
         tpot_s = measured.tpot_s or silent_tpot_s(permit, completion.output_tokens, target.prefill.rate, now)
         if tpot_s is not None:
             slo_s = target.class_config(permit.ticket.priority).slo.tpot_s
-            tpot_s -= self._stood_s(permit, completion, measured)
-            target.pace.on_finished(permit, tpot_s, slo_s, now)
-            self.virtual.on_finished(permit, tpot_s, slo_s, now)
+            moving_s = tpot_s - self._stood_s(permit, completion, measured)
+            if moving_s > 0:
+                target.pace.on_finished(permit, moving_s, slo_s, now)
+                self.virtual.on_finished(permit, moving_s, slo_s, now)
 
     def _stood_s(self, permit: Permit, completion: Completion, measured: Measured) -> float:
         """Of each token's time, what the engine stood: it judges the request, not the load. Seconds."""

@@ -131,7 +131,7 @@ class Law:
         target = self._target
         for permit in target.ledger.permits.values():
             if permit.last_chunk_at is not None:
-                permit.mark(permit.last_chunk_at - target.stillness.total_s)
+                permit.mark(permit.last_chunk_at - target.stillness.total_by(permit.last_chunk_at))
             target.ledger.expect_kv(permit, target.expected_kv(permit))
 
     def _why_frozen(self, mode: Mode, now: float) -> str:

@@ -18,7 +18,9 @@ MIN_STREAMS = 8
 MIN_LEFT = 16.0
 """Tokens that a stream is expected to put out still, however long it is already."""
 QUANTILE = 0.9
-UNEVEN = 1.6
+OF_LATE = 0.8
+"""Share of the pace of late that a stream is judged by at least."""
+UNEVEN, MOST_UNEVEN = 1.6, 0.67
 """Where the slow tenth takes over so many times what half of them take, it is not the load that makes them slow."""
 
 
@@ -57,7 +59,9 @@ class Streaming(NamedTuple):
         A young stream has seen a few steps only, which a prefill beside it may have made slow: it takes the pace of all.
         """
         ahead_s = pace_s + (self.recent_s - pace_s) * self.trust
-        return (self.elapsed_s + self.left * ahead_s) / (self.made + self.left) / self.slo_s
+        at_end_s = (self.elapsed_s + self.left * ahead_s) / (self.made + self.left)
+        # A long answer's past must not hide that the engine has become slow.
+        return max(at_end_s, OF_LATE * ahead_s) / self.slo_s
 
 
 def streaming(
@@ -233,4 +237,8 @@ def _slow(ratios: list[float]) -> float:
     To cut until those few are in time would waste what the others could serve.
     """
     ordered = sorted(ratios)
-    return min(low_quantile(ordered, QUANTILE), UNEVEN * low_quantile(ordered, 0.5))
+    slow = low_quantile(ordered, QUANTILE)
+    if low_quantile(ordered, MOST_UNEVEN) > 1.0:
+        # Over a third of them: those are not a few.
+        return slow
+    return min(slow, UNEVEN * low_quantile(ordered, 0.5))

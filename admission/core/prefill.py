@@ -46,6 +46,7 @@ class PrefillConfig:
 
 MOST_READ = 0.9
 """Of a prompt in work: without a first token it is never all."""
+LONGEST_RATION_S = 600.0
 LARGE_WINDOW, MIN_LARGE, LARGE_QUANTILE = 50, 5, 0.2
 MOST_PLAUSIBLE_RATE = 1e6
 """Prompt tokens per second that no engine exceeds."""
@@ -72,6 +73,7 @@ class Prefill:
         """The engine restarted: what it could do before says nothing."""
         self._tokens = self._seconds = self._seen = 0.0
         self._large = RunningQuantile(LARGE_WINDOW)
+        self.over_slo_at = float("-inf")
         self.restored = self.steered = None
 
     @property
@@ -116,7 +118,8 @@ class Prefill:
 
     def ration(self, ttft_s: float, now: float) -> None:
         """A prompt that misses its SLO anyhow took so long: when may the next go?"""
-        self.over_slo_at = now + ttft_s * (1.0 / self.config.over_slo_share - 1.0)
+        wait_s = ttft_s * (1.0 / self.config.over_slo_share - 1.0)
+        self.over_slo_at = now + min(wait_s, LONGEST_RATION_S)
 
     @property
     def _large_from(self) -> float:

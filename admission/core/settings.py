@@ -18,6 +18,9 @@ from admission.core.recovery import RecoveryConfig
 from admission.core.slo import BACKGROUND_SLO, INTERACTIVE_SLO, SloConfig
 from admission.vocabulary import Mode, PriorityClass
 
+LONGEST_PATIENCE_S = 30.0
+"""However long the TTFT of a huge prompt may take by its target."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassConfig:
@@ -37,7 +40,8 @@ class ClassConfig:
     `fifo` the oldest, `fit` the oldest that fits, `newest`, `slack` the one that must start soonest for its TTFT, `cost`
     the cheapest."""
     overtaken_s: float | None = None
-    """Whoever has waited this long is passed by nobody of the class any more; none: a third of the patience."""
+    """Whoever has been passed for this long goes first, then others for three times its cost; none: a third of how long it
+    may wait."""
 
     def __post_init__(self) -> None:
         if self.patience_s is not None and not self.patience_s >= 0:
@@ -52,12 +56,13 @@ class ClassConfig:
     def patience_for(self, prompt_tokens: int) -> float:
         """The same for a prompt of that size: where its TTFT may take longer, so may its wait."""
         slo_s = self.slo.ttft_for(prompt_tokens)
-        return self.patience if self.patience_s is not None or slo_s is None else 0.75 * slo_s
+        if self.patience_s is not None or slo_s is None:
+            return self.patience
+        return max(self.patience, min(0.75 * slo_s, LONGEST_PATIENCE_S))
 
-    @property
-    def overtaken(self) -> float:
-        """How long others of the class may pass a waiter, in seconds."""
-        return self.patience / 3.0 if self.overtaken_s is None else self.overtaken_s
+    def overtaken_for(self, prompt_tokens: int) -> float:
+        """How long others of the class may pass a waiter with a prompt of that size, in seconds."""
+        return self.patience_for(prompt_tokens) / 3.0 if self.overtaken_s is None else self.overtaken_s
 
     @property
     def patience(self) -> float:

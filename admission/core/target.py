@@ -75,7 +75,7 @@ class Target:
         self.refused_for_other = False
         self.refused_room = 0.0
         self.blocked_at = [float("-inf")] * len(PriorityClass)
-        """When one of the class last had to wait."""
+        """When one of the class last waited in the queue for room that others hold."""
         """Share of the limit that the most urgent class refused for it may use."""
         self.unseen_streams = 0
         """Streams in a row that ended well without a first token seen: nobody reports them."""
@@ -165,7 +165,7 @@ class Target:
     def set_orders(self) -> None:
         """Who of each class goes first."""
         for priority, settings in self.config.classes.items():
-            self.queue.serve(priority, settings.order, settings.overtaken)
+            self.queue.serve(priority, settings.order)
 
     def expected_at_start(self, ticket: Ticket, cost: Cost) -> float:
         """KV tokens that a ticket not begun is expected to hold at its peak share."""

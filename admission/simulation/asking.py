@@ -43,8 +43,10 @@ def loads(text: str) -> tuple[float, ...]:
     """Factors on the rate from `0.5,1,2`, each once and in order.
 
     Raises:
-        AskedWronglyError: one of them is not over 0.
+        AskedWronglyError: one of them is not over 0, or missing.
     """
+    if not all(part.strip() for part in text.split(",")):
+        raise AskedWronglyError(f"--load: expected numbers with a comma between, not {text!r}")
     found = [number(part, "--load", most=_MOST_FACTOR) for part in _parts(text, "--load")]
     return tuple(dict.fromkeys(found))
 

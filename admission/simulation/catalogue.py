@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from enum import Enum
 from importlib.resources import files
 from typing import Any
@@ -18,21 +18,21 @@ def catalogue() -> dict[str, dict[str, str]]:
     """By kind: engines, policies, mixes, traces, scenarios."""
     return {
         "engines": {name: f"{one.model}, {one.hardware}" for name, one in CALIBRATIONS.items()},
-        "policies": {name: settings(one.config) for name, one in discovered().items()},
+        "policies": {name: settings(one.config, one.default()) for name, one in discovered().items()},
         "mixes": {name: _remark(name) for name in shipped_mixes()},
         "traces": dict.fromkeys(shipped_names(), "recorded; --trace takes the name too"),
         "scenarios": {name: one.about for name, one in scenarios().items()},
     }
 
 
-def settings(kind: Any) -> str:
-    """What a policy may be told, with the defaults that can be shown in a word."""
+def settings(kind: Any, base: Any) -> str:
+    """What a policy may be told, with the values in `base`, its defaults, that can be shown in a word."""
     shown = []
     for field in fields(kind):
-        default = field.default
+        default = getattr(base, field.name)
         if isinstance(default, Enum):
             default = default.name.lower()
-        plain = default is not MISSING and isinstance(default, int | float | str)
+        plain = isinstance(default, int | float | str)
         shown.append(f"{field.name}={default}" if plain else field.name)
     return ", ".join(shown) or "no settings"
 

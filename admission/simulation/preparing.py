@@ -263,9 +263,8 @@ def _bench(asked: Asked) -> tuple[Setup, About]:
     traffic = _at_rate(_traffic(asked), asked, engine, tpot_s)
     survey = look(traffic, engine.config)
     if not survey.requests:
-        raise AskedWronglyError(
-            f"{source_name(traffic)}: no requests in what was asked for (--window, --duration)"
-        )
+        options = "--window, --duration" + (", --rate" if asked.rate else "")
+        raise AskedWronglyError(f"{source_name(traffic)}: no requests in what was asked for ({options})")
     if survey.until_s < asked.warm_up_s:
         raise AskedWronglyError(
             f"--warm-up: {asked.warm_up_s:g} s leave nothing of {survey.until_s:.0f} s to judge"
@@ -312,6 +311,10 @@ def _traffic(asked: Asked) -> Traffic:
     kind, name, speed = Kind.SHIPPED, AZURE_CODE_BURST, asked.speed
     if asked.trace:
         known = str(asked.trace) in shipped_names() and not asked.trace.exists()
+        if not known and not asked.trace.exists():
+            raise AskedWronglyError(
+                f"--trace {asked.trace}: there is no such file, and --list has no such name"
+            )
         kind, name = (Kind.SHIPPED if known else Kind.TRACE), str(asked.trace)
     elif asked.journal:
         kind, name = Kind.JOURNAL, str(asked.journal)

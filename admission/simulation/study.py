@@ -85,6 +85,8 @@ class Run:
     seed: int
     report: Report
     timeline: Timeline | None = None
+    limit_requests: int | None = None
+    """What the policy lets in at most when that is its only limit, in requests."""
 
 
 def run_case(case: Case) -> Run:
@@ -100,8 +102,22 @@ def run_case(case: Case) -> Run:
     )
     world.run(case.setup.arrivals(case.seed, case.load), case.setup.until_s)
     report = judge.report(timeline.limit_variation_ratio)
-    watched = timeline if case.watched else None
-    return Run(label=case.label, load=case.load, seed=case.seed, report=report, timeline=watched)
+    return Run(
+        label=case.label,
+        load=case.load,
+        seed=case.seed,
+        report=report,
+        timeline=timeline if case.watched else None,
+        limit_requests=_limit_requests(case.policy, len(world.policies)),
+    )
+
+
+def _limit_requests(policy: PolicySpec, sidecars: int) -> int | None:
+    """Of a policy whose settings say so; each sidecar lets in so many."""
+    requests: int | None = getattr(
+        policy.config or policies.kind(policy.name).default(), "limit_requests", None
+    )
+    return None if requests is None else requests * sidecars
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,8 @@ class Waiter:
     """When its first token should be there."""
     start_by: float = 0.0
     """When it must start for that."""
+    turn_at: float = float("inf")
+    """From when on it has been passed for long enough."""
     full_at: float = float("-inf")
     """When it was last looked at in full and found that only the limit keeps it."""
 
@@ -41,7 +43,10 @@ class Waiter:
         return float(self.cost.total) if order == "cost" else self.arrived_at
 
 
-NOBODY_STARVES = ("deadline", "fifo", "fit")
+BY_ARRIVAL = ("fifo", "fit")
+OTHERS = 3.0
+"""Whoever has been passed for long enough goes first; then so many times its cost goes to others. Thus none starves, and those
+that were passed, mostly large ones, do not crowd out the rest."""
 _Entry = tuple[float, int, Waiter]
 Test = Callable[[Waiter], bool]
 
@@ -52,46 +57,48 @@ class Line:
     Args:
         waiting: who is in the queue still, by ticket; kept by its owner.
         order: who goes first.
-        overtaken_s: whoever has waited this long is passed by nobody any more.
     """
 
-    def __init__(
-        self, waiting: dict[TicketId, Waiter], order: Order = "fifo", overtaken_s: float = 0.0
-    ) -> None:
+    def __init__(self, waiting: dict[TicketId, Waiter], order: Order = "fifo") -> None:
         self.order = order
-        self.overtaken_s = overtaken_s
         self._waiting = waiting
         self._entries: list[_Entry] = []
-        self._oldest: list[_Entry] = []
+        self._turns: list[_Entry] = []
         self._sequence = 0
+        self._owed = 0.0
 
     def __len__(self) -> int:
         """Entries, those of waiters that left included."""
-        return max(len(self._entries), len(self._oldest))
+        return max(len(self._entries), len(self._turns))
 
     def add(self, waiter: Waiter) -> None:
         """Put a waiter in its place (it may have waited before)."""
         self._sequence += 1
         heapq.heappush(self._entries, (waiter.key(self.order), self._sequence, waiter))
-        if self.order not in NOBODY_STARVES:
-            heapq.heappush(self._oldest, (waiter.arrived_at, self._sequence, waiter))
+        if self.order not in BY_ARRIVAL:
+            heapq.heappush(self._turns, (waiter.turn_at, self._sequence, waiter))
 
-    def reorder(self, order: Order, overtaken_s: float) -> None:
+    def reorder(self, order: Order) -> None:
         """Serve in another order from now on."""
-        self.overtaken_s = overtaken_s
         if order == self.order:
             return
         waiting = [entry[2] for entry in sorted(self._entries, key=lambda entry: entry[1])]
-        self.order, self._entries, self._oldest = order, [], []
+        self.order, self._entries, self._turns = order, [], []
         for waiter in waiting:
             if self._waits(waiter):
                 self.add(waiter)
 
+    def served(self, waiter: Waiter, now: float) -> None:
+        """It was taken out to run: in its turn, if nobody has been passed for longer."""
+        next_turn = self._front(self._turns)
+        in_turn = waiter.turn_at <= now and (next_turn is None or waiter.turn_at <= next_turn.turn_at)
+        self._owed = OTHERS * waiter.cost.total if in_turn else self._owed - waiter.cost.total
+
     def first(self, passes: Test, now: float) -> Waiter | None:
         """The next one that `passes`."""
-        oldest = self._front(self._oldest)
-        if oldest is not None and now - oldest.arrived_at >= self.overtaken_s and passes(oldest):
-            return oldest
+        due = self._front(self._turns) if self._owed <= 0 else None
+        if due is not None and due.turn_at <= now and passes(due):
+            return due
         head = self._front(self._entries)
         if head is None or passes(head):
             return head
@@ -103,7 +110,7 @@ class Line:
 
     def compact(self, count: int) -> None:
         """Drop the entries of those that left before they outnumber the `count` that wait."""
-        for entries in (self._entries, self._oldest):
+        for entries in (self._entries, self._turns):
             if len(entries) > 64 + 2 * count:
                 entries[:] = [entry for entry in entries if self._waits(entry[2])]
                 heapq.heapify(entries)

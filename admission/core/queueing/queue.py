@@ -32,9 +32,13 @@ class Queue:
     def __contains__(self, id: TicketId) -> bool:
         return id in self._waiters
 
-    def serve(self, priority: PriorityClass, order: Order, overtaken_s: float) -> None:
-        """Serve a class in that order; whoever has waited `overtaken_s` is passed by nobody any more."""
-        self._lines[priority].reorder(order, overtaken_s)
+    def serve(self, priority: PriorityClass, order: Order) -> None:
+        """Serve a class in that order."""
+        self._lines[priority].reorder(order)
+
+    def served(self, waiter: Waiter, now: float) -> None:
+        """It was taken out to run."""
+        self._lines[waiter.ticket.priority].served(waiter, now)
 
     def add(self, waiter: Waiter) -> None:
         """Put a waiter in its place."""

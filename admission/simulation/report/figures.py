@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 from statistics import fmean, stdev
 from typing import Generic, TypeVar
 
+from admission.core.slo import SloConfig
 from admission.simulation.judging import Ending, Report, Row
+from admission.vocabulary import PriorityClass
 
 NOTHING = "-"
+Slos = Mapping[PriorityClass, SloConfig]
 R_contra = TypeVar("R_contra", bound=Row, contravariant=True)
 
 
@@ -116,11 +119,11 @@ LATENCIES: tuple[Figure[Row], ...] = tuple(
 )
 
 
-def headline(reports: Sequence[Report]) -> list[list[Figure[Report]]]:
-    """All figures of a comparison in sections; what no report has is left out."""
+def headline(reports: Sequence[Report], slos: Slos | None = None) -> list[list[Figure[Report]]]:
+    """All figures of a comparison in sections; what no report has is left out, and what needs targets without them."""
     sections: list[list[Figure[Report]]] = [
         [GOODPUT, GOOD_TOKENS, ACCEPTED_GOOD],
-        [*LATENCIES, *_quiet(reports)],
+        [*LATENCIES, *_quiet(reports), *([_pace(slos)] if slos else [])],
         [REFUSED, *_refusals(reports), *_endings(reports), ATTEMPTS],
         [*_recoveries(reports), LIMIT_VARIATION, *_quarters()],
     ]
@@ -142,6 +145,16 @@ def _quiet(reports: Sequence[Report]) -> Iterator[Figure[Report]]:
         yield Figure("TTFT p99, undisturbed", attrgetter("ttft_p99_quiet_s"), seconds, Better.LESS)
     over = attrgetter("ttft_over_target_p99_quiet_ratio")
     yield Figure(f"TTFT / SLO p99{undisturbed}", over, times, Better.LESS)
+
+
+def _pace(slos: Slos) -> Figure[Report]:
+    """Of the class that is the furthest beyond its target, or the nearest to it."""
+
+    def value(report: Report) -> float | None:
+        rows = [(row, slos[rank].tpot_s) for rank in slos if (row := report.of_class(rank))]
+        return max((row.tpot_p99_s / most for row, most in rows if row.tpot_p99_s is not None), default=None)
+
+    return Figure("TPOT / SLO p99", value, times, Better.LESS)
 
 
 def _refusals(reports: Sequence[Report]) -> Iterator[Figure[Report]]:

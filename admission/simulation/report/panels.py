@@ -58,7 +58,7 @@ class Panel:
     """Where the scale ends whatever the values; None: at the largest of any policy."""
     unit: Callable[[Sequence[Moment]], str] = no_unit
     without: str = ""
-    """The title when a policy has nothing for the last line; empty: the same."""
+    """The title when a policy has nothing for the last line, before the unit or what lies above; empty: the same."""
     of_requests: bool = False
     """It counts requests, of which a row needs some, and so has fewer points than the state of an engine."""
 
@@ -66,9 +66,11 @@ class Panel:
     """The scale ends at so many times the largest value of the first line, when another line would take it further."""
 
     def ceiling(self, columns: Sequence[Sequence[Moment]]) -> float:
-        """Where the scale of columns that share one ends."""
+        """Where the scale of columns that share one ends; those without the last line follow those that have it."""
         if self.top is not None:
             return self.top
+        if self.without:
+            columns = [moments for moments in columns if self._has_last(moments)] or columns
         values = [self._most(series, moments) for series in self.series for moments in columns]
         first = max((self._most(self.series[0], moments) for moments in columns), default=0.0)
         most = max([*values, self.mark.value if self.mark else 0.0])
@@ -82,11 +84,15 @@ class Panel:
 
     def titled(self, moments: Sequence[Moment], ceiling: float) -> str:
         """The title above a policy; it tells of what lies above the scale."""
-        unit, last = self.unit(moments), self.series[-1]
-        if self.without and all(last.value(moment) is None for moment in moments):
-            return self.without.format(unit=unit)
-        most = self._most(last, moments)
-        return self.title.format(unit=unit) + (f" (up to {self.write(most)})" if most > ceiling else "")
+        unit, bounded = self.unit(moments), not self.without or self._has_last(moments)
+        most = self._most(self.series[-1 if bounded else 0], moments)
+        above = f" (up to {self.write(most)})" if most > ceiling else ""
+        if bounded:
+            return self.title.format(unit=unit) + above
+        return self.without + (above or f", {unit}")
+
+    def _has_last(self, moments: Sequence[Moment]) -> bool:
+        return any(self.series[-1].value(moment) is not None for moment in moments)
 
     @staticmethod
     def _most(series: Series, moments: Sequence[Moment]) -> float:
@@ -115,7 +121,7 @@ def all_panels(slo: SloConfig) -> list[Panel]:
             ),
             amount,
             unit=unit_of_limit,
-            without="No limit, {unit}",
+            without="No limit",
             headroom=2.5,
         ),
         Panel(

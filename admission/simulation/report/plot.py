@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,13 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from admission.core.slo import INTERACTIVE_SLO, SloConfig
 from admission.simulation.report import palette
+from admission.simulation.report.columns import Column, columns_of
 from admission.simulation.report.panels import Panel, Series, all_panels
 from admission.simulation.report.runs import Run
-from admission.simulation.timeline import Moment, Timeline
+from admission.simulation.timeline import Moment
 
 SUFFIXES = (".png", ".svg")
 DPI = 130
-POINTS = 240
-"""A column shows no more: rows are put together until it is enough."""
-REQUESTS_IN_A_POINT = 20
-"""Of lines that count requests, on average: fewer would show the dice of their arrivals, not the policy."""
-FEWEST_POINTS = 30
 _LONGEST_NAME = 56
 _STYLE: Any = {
     "font.family": "sans-serif",
@@ -46,24 +41,6 @@ class PlotError(ValueError):
     """What was asked for cannot be drawn: says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    name: str
-    states: list[Moment]
-    requests: list[Moment]
-    timeline: Timeline
-    disturbances: tuple[tuple[float, float], ...]
-
-    @property
-    def until(self) -> float:
-        """Where its time line ends."""
-        return self.states[-1].at_s + self.states[-1].for_s if self.states else 1.0
-
-    def moments(self, panel: Panel) -> list[Moment]:
-        """The rows that a panel shows."""
-        return self.requests if panel.of_requests else self.states
-
-
 def draw(runs: Sequence[Run], slo: SloConfig = INTERACTIVE_SLO, title: str = "") -> Figure:
     """The runs that somebody watched, side by side.
 
@@ -75,7 +52,7 @@ def draw(runs: Sequence[Run], slo: SloConfig = INTERACTIVE_SLO, title: str = "")
     Raises:
         PlotError: no run was watched.
     """
-    columns = _columns(runs)
+    columns = columns_of(runs)
     if not columns:
         raise PlotError("no run was watched over time, so there is nothing to draw")
     panels = all_panels(slo)
@@ -107,29 +84,6 @@ def save(figure: Figure, path: Path) -> None:
         figure.savefig(path, format=kind[1:], dpi=DPI, metadata=metadata)
 
 
-def _columns(runs: Sequence[Run]) -> list[_Column]:
-    watched = [(run, run.timeline) for run in runs if run.timeline is not None]
-    loads = {run.load for run, _ in watched}
-    seeds = {run.seed for run, _ in watched}
-    return [
-        _Column(
-            run.label
-            + (f", load x{run.load:g}" if len(loads) > 1 else "")
-            + (f", seed {run.seed}" if len(seeds) > 1 else ""),
-            timeline.moments(POINTS),
-            timeline.moments(_points_of_requests(timeline)),
-            timeline,
-            run.report.disturbances,
-        )
-        for run, timeline in watched
-    ]
-
-
-def _points_of_requests(timeline: Timeline) -> int:
-    offered = sum(moment.offered for moment in timeline.moments())
-    return min(POINTS, max(FEWEST_POINTS, offered // REQUESTS_IN_A_POINT))
-
-
 def _name(axes: Axes, name: str) -> None:
     """Above its column; a policy with many settings gets smaller letters, and no more than fit."""
     shown = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
@@ -137,7 +91,7 @@ def _name(axes: Axes, name: str) -> None:
     axes.text(0.5, 1.34, shown, transform=axes.transAxes, ha="center", size=size, weight="bold")
 
 
-def _draw_panel(panel: Panel, row: Sequence[Axes], columns: Sequence[_Column]) -> None:
+def _draw_panel(panel: Panel, row: Sequence[Axes], columns: Sequence[Column]) -> None:
     shown = [column.moments(panel) for column in columns]
     units = [panel.unit(moments) for moments in shown]
     until = max(column.until for column in columns)
@@ -188,7 +142,7 @@ def _alone(values: Sequence[float]) -> list[int]:
     ]
 
 
-def _draw_background(axes: Axes, column: _Column, last: float) -> None:
+def _draw_background(axes: Axes, column: Column, last: float) -> None:
     """Disturbances, and what is not judged."""
     axes.set_xlim(0.0, last)
     for start, end in ((0.0, column.timeline.from_s), (column.timeline.until_s, last)):
@@ -215,7 +169,7 @@ def _scale(axes: Axes, panel: Panel, alike: Sequence[Sequence[Moment]]) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: panel.write(value)))
 
 
-def _draw_time(figure: Figure, row: Sequence[Axes], columns: Sequence[_Column]) -> None:
+def _draw_time(figure: Figure, row: Sequence[Axes], columns: Sequence[Column]) -> None:
     """The x axes in a unit that people think in, and what the shades mean."""
     longest = max(axes.get_xlim()[1] for axes in row)
     unit, one = ("s", 1.0) if longest <= 600 else ("min", 60.0) if longest <= 3 * 3600 else ("h", 3600.0)

@@ -29,6 +29,10 @@ class Run(Protocol):
         """The verdict."""
 
     @property
+    def limit_requests(self) -> int | None:
+        """The requests that a policy lets in at most when it keeps its books in tokens; None: it has no such limit."""
+
+    @property
     def timeline(self) -> Timeline | None:
         """What it looked like over time, where somebody watched."""
 

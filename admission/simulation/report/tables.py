@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -18,6 +19,7 @@ from admission.simulation.report.figures import (
     GOODPUT,
     Better,
     Figure,
+    Slos,
     count,
     headline,
     of_group,
@@ -28,8 +30,9 @@ from admission.vocabulary import PriorityClass
 LEGEND = (
     "Good: served whole, its first token and its pace within the SLO of its class. TTFT is over the accepted, from the "
     "arrival of the attempt; one that left without a token counts with what it had waited. Quarters are of equally many "
-    "requests by prompt plus answer. Bold: the best of a line."
+    "requests by prompt plus answer."
 )
+BOLD = " Bold: the best of a line."
 SPREAD = " ±: standard deviation over seeds, in points."
 _R = TypeVar("_R", bound=Row)
 _GAP = 2
@@ -84,7 +87,9 @@ class SideBySide:
         table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
         table.add_column("")
         for no in chosen:
-            table.add_column(Text(self.columns[no], overflow="fold"), justify="right", width=self._width(no))
+            width = self._width(no)
+            heading = "\n".join(broken(self.columns[no], width))
+            table.add_column(Text(heading, overflow="fold"), justify="right", width=width)
         for section in self.sections:
             for line in section:
                 cells = [Text(line.cells[no], style="bold" if no in line.best else "") for no in chosen]
@@ -94,28 +99,69 @@ class SideBySide:
         return table
 
 
-def overview(runs: Sequence[Run]) -> RenderableType:
-    """Everything: over loads where there are several, then for each load the policies, their classes and tenants."""
+def broken(name: str, width: int) -> Iterator[str]:
+    """The lines of a heading: it breaks at a blank or behind `:`, `,` and `=`; a longer piece is left to be folded."""
+    line = ""
+    for piece in re.findall(r"[^ :,=]+[ :,=]?|[ :,=]", name):
+        if line and len((line + piece).rstrip()) > width:
+            yield line.rstrip()
+            line = ""
+        line += piece
+    yield line.rstrip()
+
+
+def show(out: Console, *shown: RenderableType) -> None:
+    """Print them; what is no terminal gets no blanks at the ends of lines."""
+    if out.is_terminal:
+        out.print(*shown)
+        return
+    with out.capture() as captured:
+        out.print(*shown)
+    for line in captured.get().splitlines():
+        out.print(Text(line.rstrip()), soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Legend:
+    """How to read the tables; bold letters are explained where they can be seen."""
+
+    seeds: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """One paragraph."""
+        yield Text(LEGEND + BOLD * console.is_terminal + SPREAD * (self.seeds > 1), style="dim")
+
+
+def overview(runs: Sequence[Run], slos: Slos | None = None) -> RenderableType:
+    """Everything: over loads where there are several, then for each load the policies, their classes and tenants.
+
+    Args:
+        runs: in the order in which they are shown.
+        slos: the targets that the pace of answers is held against.
+    """
     factors = loads(runs)
     parts: list[RenderableType] = [over_loads(runs)] if len(factors) > 1 else []
     for load in factors:
         name = f"Load x{load:g}: " if len(factors) > 1 or load != 1.0 else ""
         reports = by_policy(runs, load)
-        parts += [comparison(reports, name), *classes(reports, name), *tenants(reports, name)]
-    several = len({run.seed for run in runs}) > 1
-    return Stack(*parts, Text(LEGEND + SPREAD * several, style="dim"))
+        parts += [comparison(reports, name, slos), *classes(reports, name), *tenants(reports, name)]
+    return Stack(*parts, Legend(len({run.seed for run in runs})))
 
 
-def comparison(reports: Mapping[str, Sequence[Report]], name: str = "") -> SideBySide:
+def comparison(
+    reports: Mapping[str, Sequence[Report]], name: str = "", slos: Slos | None = None
+) -> SideBySide:
     """The policies side by side over one workload.
 
     Args:
         reports: by policy, one for each seed.
         name: what the title begins with.
+        slos: as for the overview.
     """
     everything = [report for found in reports.values() for report in found]
     sections = tuple(
-        tuple(_line(figure, list(reports.values())) for figure in section) for section in headline(everything)
+        tuple(_line(figure, list(reports.values())) for figure in section)
+        for section in headline(everything, slos)
     )
     return SideBySide(name + _offered(reports), tuple(reports), sections)
 

@@ -124,6 +124,13 @@ def test_the_list_has_every_name(tmp_path: Path) -> None:
     assert all(name in text for kind in shown.values() for name in kind)
 
 
+def test_the_list_shows_tidegate_as_it_is_simulated() -> None:
+    """Enforcing, unlike the product's own default."""
+    shown = json.loads(simulate("--list", "--json").stdout)
+
+    assert shown["policies"]["tidegate"].startswith("mode=enforce, ")
+
+
 def test_every_mix_and_trace_of_the_list_can_be_simulated() -> None:
     """A name that is listed and not taken is worse than none."""
     shown = json.loads(simulate("--list", "--json").stdout)

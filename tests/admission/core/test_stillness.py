@@ -173,9 +173,9 @@ def test_without_reports_of_chunks_nothing_is_left_out() -> None:
         engine.pause(5.0)
     assert engine.stood_s == 0.0
     untold = Stillness()
-    untold.moved(0.0, others=True, reported=True)
+    untold.moved(0.0, others=True, chunks=1)
     for at in (0.9, 1.8, 2.7, 12.0):
-        untold.moved(at, others=True, reported=False)
+        untold.moved(at, others=True)
     assert (untold.total_s, untold.standing(20.0)) == (0.0, False)
 
 

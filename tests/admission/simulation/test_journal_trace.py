@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -61,6 +62,15 @@ class Sidecar:
         """Finish it."""
         self.now = at_s
         self.host.finish(target, id, Completion(outcome, **done))
+
+    def written(self) -> None:
+        """Wait for the thread, which counts what the open segment holds."""
+        done = threading.Event()
+        for _ in range(10_000):
+            if self.journal._writer._waiting_bytes == 0:
+                return
+            done.wait(0.001)
+        raise AssertionError("the journal's thread does not keep up")
 
     def closed(self) -> Path:
         """The folder, all of it written."""
@@ -200,6 +210,8 @@ def _busy(sidecar: Sidecar, requests: int, seed: int = 5) -> list[float]:
         came.append(at_s)
         if len(running) > 5:
             sidecar.end(running.pop(random.randrange(5)), at_s, output_tokens=random.randrange(1, 200))
+        if no % 20 == 0:
+            sidecar.written()
     return came
 
 

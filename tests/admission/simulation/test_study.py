@@ -71,6 +71,25 @@ def test_admission_helps_an_engine_that_is_overloaded() -> None:
     assert ratios["tidegate"] > 1.2 * ratios["none"]
 
 
+def test_a_limit_on_requests_is_known_by_whoever_shows_the_run() -> None:
+    """Such a policy keeps its books in tokens, and its limit stands in its settings, or in their defaults."""
+    specs = {
+        "some": asking.policy("fixed_requests:limit_requests=5"),
+        "usual": PolicySpec("fixed_requests"),
+        "none": NONE,
+        "tidegate": TIDEGATE,
+    }
+    short = Bench(traffic=Traffic(kind=Kind.MIX, name="chat", duration_s=2.0))
+    found = small(setup=short, contenders=specs).run()
+
+    assert {run.label: run.limit_requests for run in found.runs} == {
+        "some": 5,
+        "usual": 64,
+        "none": None,
+        "tidegate": None,
+    }
+
+
 def test_load_multiplies_what_is_offered() -> None:
     """A factor on the rate, for mixes and for recordings."""
     for traffic in (BUSY.traffic, Traffic(name="azure2023_code_burst_540_960", duration_s=40.0)):

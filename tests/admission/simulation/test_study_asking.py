@@ -15,7 +15,7 @@ def test_loads_are_factors_in_order_and_once() -> None:
     assert loads("0.5, 1,2,1") == (0.5, 1.0, 2.0)
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "1,0", "nan", "inf", "two", "", " , ", "1e9"])
+@pytest.mark.parametrize("text", ["0", "-1", "1,0", "nan", "inf", "two", "", " , ", "1,,2", "1,", "1e9"])
 def test_a_load_is_over_zero(text: str) -> None:
     """Nothing arrives at load 0; a typing error must not run for a day."""
     with pytest.raises(AskedWronglyError, match="--load"):

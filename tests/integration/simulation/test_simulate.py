@@ -71,6 +71,17 @@ def test_a_plot_is_drawn(tmp_path: Path, suffix: str) -> None:
     assert files[0].stat().st_size > 10_000
 
 
+def test_of_several_loads_the_one_that_is_drawn_is_named(tmp_path: Path) -> None:
+    """A picture of the first would else be taken for one of all."""
+    file = tmp_path / "a.svg"
+    done = run(
+        "--duration", "5", "--policy", "tidegate", "--load", "0.5,2", "--seeds", "2", "--plot", str(file)
+    )
+
+    assert done.stderr == f"written to {file} (load 0.5, seed 0)\n"
+    assert "on h100-llama3-8b (load 0.5, seed 0)" in file.read_text()
+
+
 def test_ctrl_c_ends_it_with_130_and_leaves_nothing() -> None:
     """Whoever has seen enough wants the cores back, and no traceback."""
     command = [*TIDEGATE, "--mix", "chat", "--duration", "9000", "--load", "1,2"]

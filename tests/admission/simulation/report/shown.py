@@ -21,6 +21,7 @@ class Run:
     seed: int
     report: Report
     timeline: Timeline | None = None
+    limit_requests: int | None = None
 
 
 def run(

@@ -169,6 +169,44 @@ def test_a_limit_far_above_what_is_used_is_told_and_not_drawn_to_scale() -> None
     assert {axes.get_ylim() for axes in rows[1]} == {(0.0, 2.5 * 800 * 1.06)}
 
 
+def test_what_is_used_without_a_limit_does_not_press_the_limits_flat() -> None:
+    """The engine alone may hold a hundred times as many tokens: that is told, and the limits can be seen."""
+    unlimited = run("none", limit=math.inf)
+    assert unlimited.timeline is not None
+    for at in range(100):
+        unlimited.timeline.look(at, State(used=5_299_200.0, in_flight=40))
+    figure = draw([unlimited, run("tidegate")])
+    row = grid(figure, 2)[1]
+    assert [axes.get_title(loc="left") for axes in row] == [
+        "No limit (up to 2.65M)",
+        "Limit, KV tokens",
+    ]
+    assert {axes.get_ylim()[1] for axes in row} == {1_099 * 1.06}
+    figure.draw_without_rendering()
+    legend = row[0].get_legend()
+    assert legend is not None
+    assert row[0]._left_title.get_window_extent().x1 < legend.get_window_extent().x0  # type: ignore[attr-defined]
+
+
+def test_a_limit_on_requests_is_shown_in_requests() -> None:
+    """It keeps its books in tokens, of which it allows a million million: that is not what limits."""
+    shown = replace(run("64 at a time", limit=float(1 << 40)), limit_requests=64)
+    axes = draw([shown]).axes[1]
+    assert axes.get_title(loc="left") == "Limit, requests"
+    assert (lines(axes)["limit"][5], lines(axes)["in use"][5]) == (64.0, 40.0)
+
+
+def test_columns_are_cut_into_the_same_points() -> None:
+    """The same requests were offered to all, so that the curve of what was offered is the same; one drains for longer."""
+    longer = run("b")
+    assert longer.timeline is not None
+    longer.timeline.look(400.5, State())
+    first, second = (lines(axes)["offered"] for axes in grid(draw([run("a"), longer]), 2)[0])
+    assert 1 < len(first) < len(second) <= 240
+    assert second[: len(first)] == first
+    assert sum(second[len(first) :]) == 0.0
+
+
 def test_columns_share_the_time_axis_of_the_longest() -> None:
     """An engine that needs longer to drain does not shift the others; after the judged span all of it is grey."""
     longer = run("b")

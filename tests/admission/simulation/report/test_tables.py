@@ -10,9 +10,18 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from admission.simulation.judging import Ending, Report
+from admission.simulation.judging import DEFAULT_SLOS, Ending, Report
 from admission.simulation.report.figures import Better, Figure, milliseconds, percent, seconds
-from admission.simulation.report.tables import LEGEND, SideBySide, comparison, overview, tenants
+from admission.simulation.report.tables import (
+    BOLD,
+    LEGEND,
+    SideBySide,
+    broken,
+    comparison,
+    overview,
+    show,
+    tenants,
+)
 from admission.vocabulary import PriorityClass
 from tests.admission.simulation.fates import refused, served
 from tests.admission.simulation.report.shown import Run, run
@@ -23,7 +32,7 @@ BATCH = PriorityClass.BATCH
 def printed(*runs: Run, width: int = 100) -> str:
     """The overview as a pipe gets it."""
     out = io.StringIO()
-    Console(file=out, width=width).print(overview(runs))
+    show(Console(file=out, width=width), overview(runs, DEFAULT_SLOS))
     return out.getvalue()
 
 
@@ -46,6 +55,7 @@ def test_every_figure_of_the_comparison_is_there() -> None:
     assert line(text, "TTFT p99") == ["8.94 s", "3.00 s"]
     assert line(text, "TTFT p99, undisturbed") == ["0.50 s", "3.00 s"]
     assert line(text, "TTFT / SLO p99, undisturbed") == ["0.25 x", "1.33 x"]
+    assert line(text, "TPOT / SLO p99") == ["0.25 x", "0.25 x"]
     assert line(text, "TPOT p95") == ["20 ms", "20 ms"]
     assert line(text, "refused in the end") == ["10.0 %", "0.0 %"]
     assert line(text, "  refusals, QUEUE_FULL") == ["80", "0"]
@@ -151,6 +161,43 @@ def test_names_are_shown_as_they_are() -> None:
 def test_what_is_not_a_terminal_gets_plain_text() -> None:
     """Escape codes in a file are noise."""
     assert "\x1b" not in printed(run(), run("b"))
+
+
+def test_a_pipe_gets_no_blanks_at_the_ends_and_no_word_on_bold() -> None:
+    """Both are noise in a diff; on a terminal bold letters are explained."""
+    text = printed(run(), run("b"))
+    assert all(one == one.rstrip() for one in text.splitlines())
+    assert BOLD.strip() not in " ".join(text.split())
+    out = io.StringIO()
+    show(Console(file=out, width=300, force_terminal=True), overview([run()]))
+    assert BOLD.strip() in out.getvalue()
+
+
+def test_a_heading_breaks_between_its_words() -> None:
+    """Half a key on a line is a riddle; a piece that is too long stays whole here and is folded."""
+    assert list(broken("fixed_requests:limit_requests=64,guards=false", 16)) == [
+        "fixed_requests:",
+        "limit_requests=",
+        "64,guards=false",
+    ]
+    assert list(broken("64 at a time", 8)) == ["64 at a", "time"]
+    assert list(broken("x" * 20, 16)) == ["x" * 20]
+    assert list(broken("tidegate", 8)) == ["tidegate"]
+
+
+def test_the_pace_is_that_of_the_class_furthest_from_its_target() -> None:
+    """A low share of good answers has to be explained by one of the two ratios; without targets there is none."""
+    reports = {"a": [run("a", served(20.0), served(20.0, priority=BATCH, tpot_s=0.3)).report]}
+    paces = [
+        one.cells
+        for section in comparison(reports, slos=DEFAULT_SLOS).sections
+        for one in section
+        if one.label == "TPOT / SLO p99"
+    ]
+    ((pace,),) = paces
+    assert float(pace.split()[0]) == pytest.approx(0.3 / DEFAULT_SLOS[BATCH].tpot_s, rel=0.02)
+    labels = [one.label for section in comparison(reports).sections for one in section]
+    assert "TPOT / SLO p99" not in labels
 
 
 def test_there_is_no_colour_and_the_best_is_bold() -> None:
