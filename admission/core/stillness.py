@@ -41,7 +41,7 @@ class Stillness:
             self._late_s = max(self._late_s, min(gap_s, LONGEST_S))
         elif others and self.standing(at):
             self._before_s, self._stood_from, self._stood_at = self.total_s, self._moved_at, at
-            self.total_s += at - self._moved_at
+            self.total_s += gap_s
         self._moved_at = max(at, self._moved_at)
         if chunks:
             self._reported_at = self._moved_at

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from admission.simulation.pool import WorkerLostError, run_all
+from tests.integration.simulation.processes import living
 
 pytestmark = pytest.mark.integration
 
@@ -72,7 +73,7 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, number: signal.Signals) -
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == "one is done\n"
-        workers = _group(process.pid) - {process.pid}
+        workers = living(process.pid) - {process.pid}
         assert len(workers) >= 2
         if number is signal.SIGINT:
             os.killpg(process.pid, number)
@@ -83,19 +84,6 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, number: signal.Signals) -
     assert code == (130 if number is signal.SIGINT else -number)
     assert noise == ""
     deadline = time.monotonic() + 5
-    while _group(process.pid) and time.monotonic() < deadline:
+    while living(process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert _group(process.pid) == set()
-
-
-def _group(group: int) -> set[int]:
-    """The living processes of a group, from /proc."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, of = path.read_text().rpartition(")")[2].split()[:3]
-        except (OSError, ValueError):
-            continue
-        if int(of) == group and state != "Z":
-            found.add(int(path.parent.name))
-    return found
+    assert living(process.pid) == set()

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.simulation.processes import living
+
 pytestmark = pytest.mark.integration
 
 TIDEGATE = [sys.executable, "-m", "admission.cli", "simulate"]
@@ -95,7 +97,7 @@ def test_ctrl_c_ends_it_with_130_and_leaves_nothing() -> None:
     ) as process:
         assert process.stderr is not None
         deadline = time.monotonic() + 30
-        while len(_group(process.pid)) < 3 and time.monotonic() < deadline:
+        while len(living(process.pid)) < 3 and time.monotonic() < deadline:
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)
         code, noise = process.wait(20), process.stderr.read()
@@ -103,9 +105,9 @@ def test_ctrl_c_ends_it_with_130_and_leaves_nothing() -> None:
     assert code == 130
     assert noise == "tidegate: stopped; nothing is left running\n"
     deadline = time.monotonic() + 5
-    while _group(process.pid) and time.monotonic() < deadline:
+    while living(process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert _group(process.pid) == set()
+    assert living(process.pid) == set()
 
 
 def test_a_terminal_sees_how_far_it_is() -> None:
@@ -131,16 +133,3 @@ def _read(terminal: int) -> str:
         pass  # what Linux says when the other end is closed
     os.close(terminal)
     return b"".join(parts).decode()
-
-
-def _group(group: int) -> set[int]:
-    """The living processes of a group, from /proc."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, of = path.read_text().rpartition(")")[2].split()[:3]
-        except (OSError, ValueError):
-            continue
-        if int(of) == group and state != "Z":
-            found.add(int(path.parent.name))
-    return found
